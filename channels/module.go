@@ -1,0 +1,55 @@
+package channels
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"go.uber.org/fx"
+)
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]+$`)
+
+// Module adds c to the value group "channels", from which the application makes its route,
+// its configuration section, its row of the key table, its metric labels and its simulator.
+// A channel that lacks what these need is an error of whoever wrote it, told at start.
+func Module(c Channel) fx.Option {
+	if err := c.complete(); err != nil {
+		return fx.Error(err)
+	}
+	return fx.Supply(fx.Annotate(c, fx.ResultTags(`group:"channels"`)))
+}
+
+func (c Channel) complete() error {
+	if !nameForm.MatchString(c.Name) {
+		return fmt.Errorf("channel %q: a name is made of a-z and 0-9", c.Name)
+	}
+	for what, lacks := range map[string]bool{
+		"Platform":           c.Platform == "",
+		"Open":               c.Open == nil,
+		"Decode":             c.Decode == nil,
+		"Simulate":           c.Simulate == nil,
+		"Vendor.EventID":     c.Vendor.EventID == "",
+		"Vendor.RetryWindow": c.Vendor.RetryWindow == 0,
+		"Vendor.Deadline":    c.Vendor.Deadline == 0,
+		"Vendor.Behaviour":   c.Vendor.Behaviour == "",
+	} {
+		if lacks {
+			return fmt.Errorf("channel %s: lacks %s", c.Name, what)
+		}
+	}
+	return nil
+}
+
+// Uses reports whether the vendor calls with method.
+func (c Channel) Uses(method string) bool {
+	if c.Methods == nil {
+		return method == http.MethodPost
+	}
+	for _, m := range c.Methods {
+		if m == method {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,32 @@
+package channels
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Settings are an installation's own, as its configuration says.
+type Settings map[string]any
+
+// Decode fills the struct that into points to from s, by its yaml tags. A setting that it
+// does not name is an error, except public_url, which belongs to the server.
+func (s Settings) Decode(into any) error {
+	own := make(Settings, len(s))
+	for k, v := range s {
+		if k != "public_url" {
+			own[k] = v
+		}
+	}
+	b, err := yaml.Marshal(own)
+	if err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	return nil
+}
