@@ -1,0 +1,3 @@
+package channeltest
+
+func writeGolden(dir string, s Spec) error { return nil }
