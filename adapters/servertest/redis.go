@@ -1,0 +1,224 @@
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a server may take to start, and to end when it is asked to.
+const patience = 20 * time.Second
+
+// A RedisServer is a redis-server process. It keeps nothing on disk: a restart empties it.
+// Its methods fail the test on any error; they are not safe for concurrent use.
+type RedisServer struct {
+	tb   testing.TB
+	dir  string
+	args []string
+	port int
+	cmd  *exec.Cmd
+	done chan error
+	out  bytes.Buffer
+}
+
+// Redis starts a redis-server with args added to its command line, such as "--maxmemory",
+// "2mb", waits until it answers, and ends it with the test.
+func Redis(tb testing.TB, args ...string) *RedisServer {
+	tb.Helper()
+	s := &RedisServer{tb: tb, dir: tb.TempDir(), port: freePort(tb)}
+	s.args = append([]string{"--save", "", "--appendonly", "no", "--dir", s.dir}, args...)
+	s.Start()
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// Sentinel starts a Redis Sentinel that watches master under the name name, and ends it
+// with the test.
+func Sentinel(tb testing.TB, master *RedisServer, name string) *RedisServer {
+	tb.Helper()
+	s := &RedisServer{tb: tb, dir: tb.TempDir(), port: freePort(tb)}
+	file := filepath.Join(s.dir, "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\n", name, master.port)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		tb.Fatalf("write the sentinel's configuration: %v", err)
+	}
+	s.args = []string{file, "--sentinel", "--dir", s.dir}
+	s.Start()
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// Addr returns the server's host:port, the same after each restart.
+func (s *RedisServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL returns the address of database 0 as redis://host:port/0, without a password.
+func (s *RedisServer) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Start starts the server on its port and waits until it answers. A running one is left alone.
+func (s *RedisServer) Start() {
+	s.tb.Helper()
+	if s.cmd != nil {
+		return
+	}
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.tb.Fatalf("redis-server is needed for this test and is not installed: %v", err)
+	}
+	s.out.Reset()
+	args := append(append([]string{}, s.args...), "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1")
+	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop or the end of the test, and that one's context ends too early for clean-ups
+	cmd.Stdout, cmd.Stderr = &s.out, &s.out
+	if err := cmd.Start(); err != nil {
+		s.tb.Fatalf("start redis-server: %v", err)
+	}
+	s.cmd, s.done = cmd, make(chan error, 1)
+	go func(done chan error) { done <- cmd.Wait() }(s.done)
+	s.awaitAnswer()
+}
+
+// Stop ends the server in order and waits for its end. A stopped one is left alone.
+func (s *RedisServer) Stop() {
+	s.tb.Helper()
+	s.end(syscall.SIGTERM)
+}
+
+// Kill ends the server with SIGKILL and waits for its end. A stopped one is left alone.
+func (s *RedisServer) Kill() {
+	s.tb.Helper()
+	s.end(syscall.SIGKILL)
+}
+
+// Restart ends the server and starts it on the same port; it has forgotten everything.
+func (s *RedisServer) Restart() {
+	s.tb.Helper()
+	s.Stop()
+	s.Start()
+}
+
+// Stall makes the server stand still with SIGSTOP: it takes connections and answers nothing.
+func (s *RedisServer) Stall() {
+	s.tb.Helper()
+	s.signal(syscall.SIGSTOP)
+}
+
+// Resume ends a Stall.
+func (s *RedisServer) Resume() {
+	s.tb.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+// Do sends one command and returns the reply as Redis writes it on the wire, without the
+// last line end: "+OK", ":104", "-ERR …", "$3\r\nabc".
+func (s *RedisServer) Do(command ...string) string {
+	s.tb.Helper()
+	reply, err := s.roundTrip(command...)
+	if err != nil {
+		s.tb.Fatalf("redis %s: %v", command[0], err)
+	}
+	return reply
+}
+
+func (s *RedisServer) signal(sig os.Signal) {
+	s.tb.Helper()
+	if s.cmd == nil {
+		s.tb.Fatalf("redis-server is not running: no %v", sig)
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("signal redis-server with %v: %v", sig, err)
+	}
+}
+
+func (s *RedisServer) end(sig os.Signal) {
+	s.tb.Helper()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGCONT) // a stalled one takes no other signal but SIGKILL
+	_ = s.cmd.Process.Signal(sig)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-s.done:
+	case <-timeout.C:
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		s.tb.Errorf("redis-server did not end within %s of %v", patience, sig)
+	}
+	s.cmd = nil
+}
+
+func (s *RedisServer) awaitAnswer() {
+	s.tb.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		reply, err := s.roundTrip("PING")
+		if err == nil && (reply == "+PONG" || strings.HasPrefix(reply, "-NOAUTH")) {
+			return
+		}
+		select {
+		case err := <-s.done:
+			s.cmd = nil
+			s.tb.Fatalf("redis-server ended while starting: %v\n%s", err, s.out.String())
+		case <-deadline.C:
+			s.Kill()
+			s.tb.Fatalf("redis-server does not answer after %s: %q, %v\n%s", patience, reply, err, s.out.String())
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *RedisServer) roundTrip(command ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return "", fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is left to be told by it
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "*%d\r\n", len(command))
+	for _, arg := range command {
+		fmt.Fprintf(&out, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	// QUIT makes the server close the connection once it has answered both.
+	out.WriteString("*1\r\n$4\r\nQUIT\r\n")
+	if _, err := conn.Write(out.Bytes()); err != nil {
+		return "", fmt.Errorf("send: %w", err)
+	}
+	var in bytes.Buffer
+	if _, err := in.ReadFrom(conn); err != nil && in.Len() == 0 {
+		return "", fmt.Errorf("receive: %w", err)
+	}
+	reply, ok := strings.CutSuffix(in.String(), "\r\n+OK\r\n")
+	if !ok {
+		return "", errors.New("receive: cut short")
+	}
+	return reply, nil
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("find a free port: %v", err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has no other
+	if err := l.Close(); err != nil {
+		tb.Fatalf("find a free port: %v", err)
+	}
+	return port
+}
