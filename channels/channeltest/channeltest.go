@@ -40,13 +40,17 @@ type Spec struct {
 	Refused          []string
 	Unreadable       []string
 	UnknownRecipient []string
+	// Handshakes lists the fixtures that prove the vendor in another way than its events do,
+	// as a challenge by GET does. Verify must accept them; beyond their golden files nothing
+	// is asked of them.
+	Handshakes []string
 	// Conflicts lists the fixtures that bear the id of another one with other content on purpose.
 	Conflicts []string
 
 	// SignedHeaders are those without each of which Verify must refuse. Where there are none,
 	// the signature is taken to stand in the query.
 	SignedHeaders []string
-	BodySigned    bool        // a changed body must be refused
+	BodySigned    bool        // a changed body must be refused, and a changed URL if there is a PublicURL
 	RetryHeaders  http.Header // headers that a retry may add or change
 	// Sign makes r genuine again, at r.Now, after the kit has changed its body, headers or
 	// clock. It changes r.Header and, where the signature stands there, the query of r.URL;
@@ -63,7 +67,7 @@ func Run(t *testing.T, s Spec) {
 			t.Fatalf("golden files: %v", err)
 		}
 	}
-	for _, c := range checks {
+	for _, c := range checks() {
 		if !c.applies(s) {
 			continue
 		}
@@ -80,7 +84,7 @@ func Run(t *testing.T, s Spec) {
 // Run's subtests, and nothing if every promise is kept. It is for tests of the kit itself.
 func Check(dir string, s Spec) map[string]error {
 	failures := make(map[string]error)
-	for _, c := range checks {
+	for _, c := range checks() {
 		if !c.applies(s) {
 			continue
 		}

@@ -18,11 +18,12 @@ import (
 type subject struct {
 	Spec
 	dir              string
-	genuine          []fixture // that Verify must accept
-	events           []fixture // of those, the ones that Extract must read
+	genuine          []fixture // bear the vendor's signature: events, unreadable and unknownRecipient
+	events           []fixture
 	refused          []fixture
 	unreadable       []fixture
 	unknownRecipient []fixture
+	handshakes       []fixture
 
 	mu   sync.Mutex
 	errs []error
@@ -45,6 +46,9 @@ func newSubject(dir string, s Spec) (*subject, error) {
 		case slices.Contains(s.Refused, f.name):
 			k.refused = append(k.refused, f)
 			continue
+		case slices.Contains(s.Handshakes, f.name):
+			k.handshakes = append(k.handshakes, f)
+			continue
 		case slices.Contains(s.Unreadable, f.name):
 			k.unreadable = append(k.unreadable, f)
 		case slices.Contains(s.UnknownRecipient, f.name):
@@ -54,7 +58,7 @@ func newSubject(dir string, s Spec) (*subject, error) {
 		}
 		k.genuine = append(k.genuine, f)
 	}
-	for _, name := range slices.Concat(s.Refused, s.Unreadable, s.UnknownRecipient, s.Conflicts) {
+	for _, name := range slices.Concat(s.Refused, s.Unreadable, s.UnknownRecipient, s.Handshakes, s.Conflicts) {
 		if !seen[name] {
 			return nil, fmt.Errorf("spec: there is no fixture %s", name)
 		}

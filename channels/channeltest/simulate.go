@@ -1,0 +1,137 @@
+package channeltest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/domain"
+)
+
+// simulation returns one that every channel can play.
+func (k *subject) simulation() channels.Simulation {
+	public := k.PublicURL
+	if public == "" {
+		public = "https://hooks.example.com"
+	}
+	return channels.Simulation{
+		URL:       "http://127.0.0.1:8080/in/" + k.Channel.Name + "/simulated",
+		PublicURL: public,
+		Account:   k.Credentials.Account,
+		EventID:   "1001",
+		Message:   "501",
+		From:      "15550100",
+		Text:      `Grüße 😀 100% "quoted" +1`,
+		Now:       k.Now,
+	}
+}
+
+// simulate returns the request that the server would see.
+func (k *subject) simulate(c channels.Credentials, s channels.Simulation) (*channels.Request, error) {
+	var r *channels.Request
+	err := k.remember(guard(func() error {
+		h, err := k.Channel.Simulate(c, s)
+		if err != nil {
+			return err
+		}
+		target, _, _ := strings.Cut(h.URL.String(), "?")
+		if target != s.URL {
+			return fmt.Errorf("the request goes to %s, not to %s", target, s.URL)
+		}
+		r = &channels.Request{Method: h.Method, URL: s.PublicURL + h.URL.RequestURI(), Header: h.Header.Clone(), Now: s.Now}
+		if h.Body != nil {
+			if r.Body, err = io.ReadAll(h.Body); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	return r, nil
+}
+
+// play sends a simulated request to a fresh endpoint and returns the one event in it.
+func (k *subject) play(s channels.Simulation) (domain.Event, error) {
+	e, err := k.endpoint()
+	if err != nil {
+		return domain.Event{}, err
+	}
+	r, err := k.simulate(k.Credentials, s)
+	if err != nil {
+		return domain.Event{}, err
+	}
+	if !k.Channel.Uses(r.Method) {
+		return domain.Event{}, fmt.Errorf("the channel does not use %s", r.Method)
+	}
+	events, err := k.receive(e, r)
+	if err != nil {
+		return domain.Event{}, err
+	}
+	if len(events) != 1 {
+		return domain.Event{}, fmt.Errorf("%d events, want 1", len(events))
+	}
+	return events[0], nil
+}
+
+func simulatedRequestIsGenuine(k *subject) error {
+	s := k.simulation()
+	first, err := k.play(s)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	broken := func(ok bool, format string, a ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, a...))
+		}
+	}
+	broken(first.Kind == domain.MessageCreated, "kind %s, want %s", first.Kind, domain.MessageCreated)
+	broken(first.ID != "", "the event has no id")
+	broken(first.MessageKey != "", "the message has no key")
+	broken(first.Account == "" || s.Account == "" || first.Account == s.Account, "account %q, want %q", first.Account, s.Account)
+	if err := k.sound(first); err != nil {
+		errs = append(errs, err)
+	}
+	c, err := k.decode(first)
+	if err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	broken(strings.TrimSpace(c.Text) == s.Text, "text %q, want %q", c.Text, s.Text)
+	broken(c.Sender.ID != "", "the message has no sender")
+
+	vary := func(what string, change func(*channels.Simulation), ok func(domain.Event) bool) {
+		v := s
+		change(&v)
+		ev, err := k.play(v)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+			return
+		}
+		broken(ok(ev), "%s: got %+v after %+v", what, identities([]domain.Event{ev}), identities([]domain.Event{first}))
+	}
+	vary("a retry is the same event", func(v *channels.Simulation) { v.Retry = 1 }, func(ev domain.Event) bool {
+		return identities([]domain.Event{ev})[0] == identities([]domain.Event{first})[0]
+	})
+	vary("a retry an hour later has the same id and message key", func(v *channels.Simulation) {
+		v.Retry = 2
+		v.Now = v.Now.Add(time.Hour)
+	}, func(ev domain.Event) bool { return ev.ID == first.ID && ev.MessageKey == first.MessageKey })
+	vary("another EventID is another event", func(v *channels.Simulation) { v.EventID = "1002" },
+		func(ev domain.Event) bool { return ev.ID != first.ID })
+	vary("another EventID that is no number is another event", func(v *channels.Simulation) { v.EventID = "evt-b" },
+		func(ev domain.Event) bool { return ev.ID != first.ID })
+	vary("another Message is another message", func(v *channels.Simulation) { v.Message = "502" },
+		func(ev domain.Event) bool { return ev.MessageKey != first.MessageKey })
+	vary("another From is another conversation", func(v *channels.Simulation) { v.From = "15550199" },
+		func(ev domain.Event) bool { return first.Conversation == "" || ev.Conversation != first.Conversation })
+	vary("a new event with the same text is new", func(v *channels.Simulation) { v.EventID, v.Message = "1003", "503" },
+		func(ev domain.Event) bool {
+			return ev.ID != first.ID && ev.MessageKey != first.MessageKey
+		})
+	return errors.Join(errs...)
+}
