@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,10 +122,15 @@ func simulatedRequestIsGenuine(k *subject) error {
 		v.Retry = 2
 		v.Now = v.Now.Add(time.Hour)
 	}, func(ev domain.Event) bool { return ev.ID == first.ID && ev.MessageKey == first.MessageKey })
-	vary("another EventID is another event", func(v *channels.Simulation) { v.EventID = "1002" },
-		func(ev domain.Event) bool { return ev.ID != first.ID })
-	vary("another EventID that is no number is another event", func(v *channels.Simulation) { v.EventID = "evt-b" },
-		func(ev domain.Event) bool { return ev.ID != first.ID })
+	ids := []string{first.ID}
+	for _, id := range []string{"1002", "evt-a", "evt-b"} {
+		vary("each EventID, number or not, is an event of its own", func(v *channels.Simulation) { v.EventID = id },
+			func(ev domain.Event) bool {
+				known := slices.Contains(ids, ev.ID)
+				ids = append(ids, ev.ID)
+				return !known
+			})
+	}
 	vary("another Message is another message", func(v *channels.Simulation) { v.Message = "502" },
 		func(ev domain.Event) bool { return ev.MessageKey != first.MessageKey })
 	vary("another From is another conversation", func(v *channels.Simulation) { v.From = "15550199" },

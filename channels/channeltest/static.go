@@ -119,7 +119,11 @@ func answers(k *subject) error {
 		return err
 	}
 	for _, f := range slices.Concat(k.events, k.handshakes) {
-		b, err := k.extract(e, k.request(f))
+		r := k.request(f)
+		if err := k.mustAccept(e, r, f.name); err != nil {
+			return err
+		}
+		b, err := k.extract(e, r)
 		if err != nil {
 			return fmt.Errorf("%s: extract: %w", f.name, err)
 		}
