@@ -45,16 +45,18 @@ type DurableStore interface {
 	// Expire commits what follows from the end of the lease of r, as Expired returned it.
 	// It returns domain.ErrFenced if the receipt has changed since.
 	Expire(ctx context.Context, r domain.Receipt, step domain.Step, reason string) error
-	// CountDeliveries adds suppressed duplicates to their receipts.
-	CountDeliveries(ctx context.Context, counts []DeliveryCount) error
+	// CountDeliveries adds suppressed duplicates to their receipts. It never waits for a
+	// receipt that is just being changed: it returns the counts which it did not add.
+	CountDeliveries(ctx context.Context, counts []DeliveryCount) (left []DeliveryCount, err error)
 
 	// AcquireLease makes holder the one that holds the lease called name for ttl, and
 	// reports whether it does: nobody else holds it, or it did already.
 	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
-	// Prune deletes at most limit closed receipts claimed before receipts and at most limit
-	// payloads of receipts claimed before payloads whose receipt is closed, oldest first,
-	// of every tenant that falls in scope, and returns how many rows. It is a transaction
-	// of its own.
+	// Tenants returns every tenant that has receipts or payloads, quiet ones too.
+	Tenants(ctx context.Context) ([]string, error)
+	// Prune deletes what is older than scope says: at most limit closed receipts with their
+	// history, and at most limit payloads of closed receipts, oldest first. It returns how
+	// many rows it deleted, and is a transaction of its own.
 	Prune(ctx context.Context, scope PruneScope, limit int) (int, error)
 
 	// Ready returns nil if the store takes claims.
@@ -96,12 +98,13 @@ type DeliveryCount struct {
 	VendorAttempt int // highest that the vendor told
 }
 
-// A PruneScope says what is old.
+// A PruneScope says which receipts of one tenant are old.
 type PruneScope struct {
-	Tenant   string // empty: every tenant that Except does not name
-	Except   []string
-	Receipts time.Time
-	Payloads time.Time
+	Tenant   string
+	Only     []string  // installations; nil means all but those that Except names
+	Except   []string  // installations
+	Receipts time.Time // receipts claimed before are deleted
+	Payloads time.Time // payloads of receipts claimed before are deleted
 }
 
 // ErrWaits is returned by Begin while an earlier event of the conversation is in its first attempt.

@@ -210,7 +210,7 @@ func TestFastKitCatches(t *testing.T) {
 	run := func(t *testing.T, mutant string) (string, error) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFastKitCatches$", "-test.v")
-		cmd.Env = append(os.Environ(), variable+"="+mutant)
+		cmd.Env = append(os.Environ(), variable+"="+mutant, "GORACE=atexit_sleep_ms=0")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}

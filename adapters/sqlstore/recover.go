@@ -1,0 +1,322 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
+
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/migrations"
+	"github.com/admitone/admitone/ports"
+)
+
+// Beat implements ports.DurableStore.
+func (s *Store) Beat(ctx context.Context, holder string, ttl time.Duration) error {
+	return s.exec(ctx, `
+		INSERT INTO instances (id, alive_until) VALUES (?, ?)
+		ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until`, holder, s.in(ttl))
+}
+
+// Leave implements ports.DurableStore.
+func (s *Store) Leave(ctx context.Context, holder string) error {
+	return s.exec(ctx, `DELETE FROM instances WHERE id = ? OR alive_until < ?`, holder, s.in(-24*time.Hour))
+}
+
+// waiting selects claimed receipts that no living instance but the asking one holds.
+const waiting = `r.lane IS NOT NULL AND r.state = 'claimed'
+	AND r.holder NOT IN (SELECT i.id FROM instances i WHERE i.alive_until > ? AND i.id <> ?)`
+
+// TakeUp implements ports.DurableStore.
+func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) bool, limit int, reserve time.Duration,
+) ([]domain.Receipt, error) {
+	var found []receiptRow
+	// what this instance holds and knows of stands among what it asks for: its queue is
+	// bounded, so that the list is
+	err := s.write.WithContext(ctx).Raw(`
+		SELECT r.tenant, r.id, r.holder, r.state FROM receipts r WHERE `+waiting+`
+		ORDER BY r.seq LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
+	if err != nil {
+		return nil, classify(err)
+	}
+	found = slices.DeleteFunc(found, func(r receiptRow) bool { return r.Holder == holder && mine(r.ID) })
+	found = found[:min(len(found), limit)]
+	if rest := limit - len(found); rest > 0 {
+		var due []receiptRow
+		err := s.write.WithContext(ctx).Raw(`
+			SELECT r.tenant, r.id, r.holder, r.state FROM receipts r
+			WHERE r.due_at IS NOT NULL AND r.due_at <= ? AND r.state = 'retrying'
+			ORDER BY r.due_at LIMIT ?`, s.now(), rest).Scan(&due).Error
+		if err != nil {
+			return nil, classify(err)
+		}
+		found = append(found, due...)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	keys := make([][]any, len(found))
+	for i, r := range found {
+		keys[i] = []any{r.Tenant, s.id(r.ID)}
+	}
+	var rows []receiptRow
+	err = s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		var got []receiptRow
+		if err := tx.Raw(`
+			UPDATE receipts SET holder = ?, due_at = CASE WHEN state = 'retrying' THEN ? ELSE due_at END
+			WHERE (tenant, id) IN (
+				SELECT r.tenant, r.id FROM receipts r
+				WHERE (r.tenant, r.id) IN ? AND (`+waiting+` OR r.state = 'retrying' AND r.due_at <= ?)
+				?)
+			RETURNING tenant, id`,
+			holder, s.in(reserve), keys, s.now(), holder, s.now(), s.locked()).Scan(&got).Error; err != nil {
+			return err
+		}
+		if len(got) == 0 {
+			return nil
+		}
+		keys = keys[:0]
+		for _, r := range got {
+			keys = append(keys, []any{r.Tenant, s.id(r.ID)})
+		}
+		return tx.Raw(`
+			SELECT `+receiptColumns+`, coalesce(p.media_type, '') AS media_type, p.body
+			FROM receipts r LEFT JOIN payloads p ON p.tenant = r.tenant AND p.receipt_id = r.id
+			WHERE (r.tenant, r.id) IN ? ORDER BY r.seq`, keys).Scan(&rows).Error
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	return receipts(rows), nil
+}
+
+// Expired implements ports.DurableStore.
+func (s *Store) Expired(ctx context.Context, limit int) ([]domain.Receipt, error) {
+	var rows []receiptRow
+	err := s.write.WithContext(ctx).Raw(`
+		SELECT `+receiptColumns+` FROM receipts r
+		WHERE (r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND r.state = 'dispatching' AND r.lease_until <= ?
+		LIMIT ?`, s.now(), limit).Scan(&rows).Error
+	if err != nil {
+		return nil, classify(err)
+	}
+	return receipts(rows), nil
+}
+
+// Expire implements ports.DurableStore.
+func (s *Store) Expire(ctx context.Context, r domain.Receipt, step domain.Step, reason string) error {
+	var due, parked any
+	if step.State == domain.Retrying {
+		due = step.DueAt
+	} else {
+		parked = true
+	}
+	return s.change(ctx, r.Key.Tenant, r.ID, entry{what: "lost", attempt: r.Attempt, state: step.State, reason: reason}, `
+		UPDATE receipts SET state = ?, due_at = ?, lane = NULL, parked = ?, last_error = ?, lease_until = NULL
+		WHERE tenant = ? AND id = ? AND state = 'dispatching' AND holder = ? AND attempt = ? AND lease_until <= ?`,
+		step.State, due, parked, reason, r.Key.Tenant, s.id(r.ID), r.Holder, r.Attempt, s.now())
+}
+
+// An entry is a row of history yet to be written.
+type entry struct {
+	what    string
+	attempt int
+	state   domain.State
+	reason  string
+	by      string
+}
+
+// change carries out update, which concerns one receipt, and notes e in its history. It returns
+// domain.ErrFenced if update changed nothing.
+func (s *Store) change(ctx context.Context, tenant, id string, e entry, update string, args ...any) error {
+	err := s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		res := tx.Exec(update, args...)
+		if res.Error != nil {
+			return res.Error
+		}
+		if res.RowsAffected == 0 {
+			return domain.ErrFenced
+		}
+		return tx.Exec(`INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_whom)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			tenant, s.id(id), s.now(), e.what, e.attempt, e.state, e.reason, e.by).Error
+	})
+	if errors.Is(err, domain.ErrFenced) {
+		return err
+	}
+	return classify(err)
+}
+
+// CountDeliveries implements ports.DurableStore.
+func (s *Store) CountDeliveries(ctx context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
+	const chunk = 500
+	var left []ports.DeliveryCount
+	for c := range slices.Chunk(counts, chunk) {
+		rest, err := s.countDeliveries(ctx, c)
+		if err != nil {
+			return nil, classify(err)
+		}
+		left = append(left, rest...)
+	}
+	return left, nil
+}
+
+func (s *Store) countDeliveries(ctx context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
+	uuid := "TEXT"
+	if s.dialect == migrations.Postgres {
+		uuid = "uuid"
+	}
+	values := make([]string, len(counts))
+	args := make([]any, 0, 4*len(counts)+1)
+	for i, c := range counts {
+		values[i] = "(?, CAST(? AS " + uuid + "), CAST(? AS INTEGER), CAST(? AS INTEGER))"
+		args = append(args, c.Tenant, c.Event.String(), c.N, c.VendorAttempt)
+	}
+	args = append(args, s.locked())
+	var got []struct {
+		Tenant      string
+		EventDigest string
+	}
+	greatest := "max"
+	if s.dialect == migrations.Postgres {
+		greatest = "greatest"
+	}
+	// SQLite knows the columns of VALUES by these names alone
+	err := s.write.WithContext(ctx).Raw(`
+		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x)
+		UPDATE receipts
+		SET deliveries = deliveries + v.n, vendor_attempt = `+greatest+`(vendor_attempt, v.attempt)
+		FROM v
+		WHERE receipts.tenant = v.tenant AND receipts.event_digest = v.event AND (receipts.tenant, receipts.id) IN (
+			SELECT r.tenant, r.id FROM receipts r JOIN v ON r.tenant = v.tenant AND r.event_digest = v.event ?)
+		RETURNING receipts.tenant, receipts.event_digest`, args...).Scan(&got).Error
+	if err != nil {
+		return nil, err
+	}
+	done := make(map[string]bool, len(got))
+	for _, g := range got {
+		done[g.Tenant+"\x00"+parseDigest(g.EventDigest).String()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(counts), func(c ports.DeliveryCount) bool {
+		return done[c.Tenant+"\x00"+c.Event.String()]
+	}), nil
+}
+
+// AcquireLease implements ports.DurableStore.
+func (s *Store) AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	res := s.write.WithContext(ctx).Exec(`
+		INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+		WHERE leases.holder = excluded.holder OR leases.until <= ?`, name, holder, s.in(ttl), s.now())
+	return res.RowsAffected > 0, classify(res.Error)
+}
+
+// Tenants implements ports.DurableStore. It leaps from tenant to tenant in the primary key,
+// so that the number of their receipts does not matter.
+func (s *Store) Tenants(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, table := range []string{"receipts", "payloads"} {
+		var names []string
+		err := s.read.WithContext(ctx).Raw(`
+			WITH RECURSIVE t (tenant) AS (
+				SELECT min(tenant) FROM ` + table + `
+				UNION ALL
+				SELECT (SELECT min(x.tenant) FROM ` + table + ` x WHERE x.tenant > t.tenant) FROM t WHERE t.tenant IS NOT NULL
+			)
+			SELECT tenant FROM t WHERE tenant IS NOT NULL`).Scan(&names).Error
+		if err != nil {
+			return nil, classify(err)
+		}
+		all = append(all, names...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// Prune implements ports.DurableStore.
+func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (int, error) {
+	which, args := "true", []any{}
+	if scope.Only != nil {
+		which, args = "r.installation IN ?", []any{scope.Only}
+	} else if len(scope.Except) > 0 {
+		which, args = "r.installation NOT IN ?", []any{scope.Except}
+	}
+	n := 0
+	err := s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		var old []receiptRow
+		// the order of ids is that of time, so the primary key finds what is old
+		err := tx.Raw(`
+			SELECT r.tenant, r.id FROM receipts r
+			WHERE r.tenant = ? AND r.id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
+			ORDER BY r.id LIMIT ? ?`,
+			append(append([]any{scope.Tenant, s.id(idBefore(scope.Receipts))}, args...), limit, s.locked())...).Scan(&old).Error
+		if err != nil {
+			return err
+		}
+		if err := s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id", "history:receipt_id", "receipts:id"); err != nil {
+			return err
+		}
+		n = len(old)
+		err = tx.Raw(`
+			SELECT p.tenant, p.receipt_id AS id FROM payloads p JOIN receipts r ON r.tenant = p.tenant AND r.id = p.receipt_id
+			WHERE p.tenant = ? AND p.receipt_id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
+			ORDER BY p.receipt_id LIMIT ?`,
+			append(append([]any{scope.Tenant, s.id(idBefore(scope.Payloads))}, args...), limit)...).Scan(&old).Error
+		if err != nil {
+			return err
+		}
+		n += len(old)
+		return s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id")
+	})
+	return n, classify(err)
+}
+
+func (s *Store) deleteAll(tx *gorm.DB, tenant string, rows []receiptRow, columns ...string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	ids := make([]any, len(rows))
+	for i, r := range rows {
+		ids[i] = s.id(r.ID)
+	}
+	for _, c := range columns {
+		table, column, _ := strings.Cut(c, ":")
+		if err := tx.Exec(`DELETE FROM `+table+` WHERE tenant = ? AND `+column+` IN ?`, tenant, ids).Error; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idBefore returns the least UUIDv7 of a time: all ids drawn before are smaller.
+func idBefore(t time.Time) string {
+	ms := max(t.UnixMilli(), 0)
+	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
+}
+
+func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+	return classify(s.write.WithContext(ctx).Exec(query, args...).Error)
+}
+
+// classify tells a store out of reach from one that refused.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	var pg *pgconn.PgError
+	var netErr net.Error
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect), errors.As(err, &netErr):
+		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "57") || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "08")):
+		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+	}
+	return fmt.Errorf("sqlstore: %w", err)
+}

@@ -1,0 +1,109 @@
+package sqlstore
+
+import (
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/migrations"
+)
+
+// A receiptRow is a row of receipts, and of payloads where they were joined.
+type receiptRow struct {
+	Tenant        string
+	ID            string
+	Seq           int64
+	Platform      string
+	Channel       string
+	Installation  string
+	Account       string
+	EventID       string
+	MessageKey    string
+	Kind          string
+	Conversation  string
+	Digest        string
+	Guarantee     string
+	State         string
+	Attempt       int
+	Deliveries    int
+	VendorAttempt int
+	ClaimedAt     time.Time
+	BegunAt       *time.Time
+	HandledAt     *time.Time
+	LeaseUntil    *time.Time
+	DueAt         *time.Time
+	Holder        string
+	LastError     string
+	MediaType     string
+	Body          []byte
+}
+
+// receiptColumns are named one by one: a statement that a plan was kept for must not change
+// its shape when a later migration adds a column.
+const receiptColumns = `r.tenant, r.id, r.seq, r.platform, r.channel, r.installation, r.account, r.event_id, r.message_key, r.kind,
+	r.conversation, r.digest, r.guarantee, r.state, r.attempt, r.deliveries, r.vendor_attempt, r.claimed_at, r.begun_at,
+	r.handled_at, r.lease_until, r.due_at, r.holder, r.last_error`
+
+func (r receiptRow) receipt() domain.Receipt {
+	return domain.Receipt{
+		ID:            r.ID,
+		Key:           domain.Key{Tenant: r.Tenant, Platform: r.Platform, Account: r.Account, EventID: r.EventID},
+		Channel:       r.Channel,
+		Installation:  r.Installation,
+		MessageKey:    r.MessageKey,
+		Kind:          domain.Kind(r.Kind),
+		Conversation:  r.Conversation,
+		Digest:        parseDigest(r.Digest),
+		Guarantee:     domain.Guarantee(r.Guarantee),
+		State:         domain.State(r.State),
+		Attempt:       r.Attempt,
+		Deliveries:    r.Deliveries,
+		VendorAttempt: r.VendorAttempt,
+		ClaimedAt:     r.ClaimedAt.UTC(),
+		BegunAt:       timeOf(r.BegunAt),
+		HandledAt:     timeOf(r.HandledAt),
+		LeaseUntil:    timeOf(r.LeaseUntil),
+		DueAt:         timeOf(r.DueAt),
+		Holder:        r.Holder,
+		LastError:     r.LastError,
+		Seq:           r.Seq,
+		Payload:       domain.Payload{MediaType: r.MediaType, Body: r.Body},
+	}
+}
+
+func receipts(rows []receiptRow) []domain.Receipt {
+	out := make([]domain.Receipt, len(rows))
+	for i, r := range rows {
+		out[i] = r.receipt()
+	}
+	return out
+}
+
+// in is the moment d from now by the store's clock: that of the database where several
+// machines share one, so that leases do not depend on how their clocks agree.
+func (s *Store) in(d time.Duration) clause.Expr {
+	if s.dialect == migrations.Postgres {
+		return gorm.Expr("now() + make_interval(secs => ?)", d.Seconds())
+	}
+	return gorm.Expr("?", time.Now().Add(d))
+}
+
+func (s *Store) now() clause.Expr { return s.in(0) }
+
+// id types text as a receipt's id or a digest.
+func (s *Store) id(text string) clause.Expr {
+	if s.dialect == migrations.Postgres {
+		return gorm.Expr("?::uuid", text)
+	}
+	return gorm.Expr("?", text)
+}
+
+// locked ends a subquery that must not wait for rows which others are changing.
+func (s *Store) locked() clause.Expr {
+	if s.dialect == migrations.Postgres {
+		return gorm.Expr("FOR UPDATE SKIP LOCKED")
+	}
+	return gorm.Expr("")
+}
