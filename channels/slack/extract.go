@@ -1,0 +1,326 @@
+package slack
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/domain"
+)
+
+// maxDepth is how deep JSON may be nested: more than any message of Slack is, and far
+// less than what the stack of a parser or the application's can bear.
+const maxDepth = 500
+
+func (e endpoint) Extract(r *channels.Request) (channels.Batch, error) {
+	var batch channels.Batch
+	var err error
+	if isJSON(r.Body) {
+		batch, err = extractJSON(r.Body)
+	} else {
+		batch, err = extractForm(r.Body)
+	}
+	for i := range batch.Events {
+		batch.Events[i].VendorAttempt = vendorAttempt(r.Header)
+	}
+	return batch, err
+}
+
+// An envelope holds the values of a JSON request that tell which event it brings.
+type envelope struct {
+	kind, challenge, eventID, app   gjson.Result
+	team, enterprise, orgWide, auth gjson.Result
+	event                           gjson.Result
+}
+
+// An inner holds those of the event in it.
+type inner struct {
+	kind, subtype, channel, channelID, item, thread gjson.Result
+	ts, eventTS, user, message                      gjson.Result
+	app, bot, botProfile                            gjson.Result
+}
+
+func extractJSON(body []byte) (channels.Batch, error) {
+	root, err := parse(string(body))
+	if err != nil {
+		return channels.Batch{}, err
+	}
+	env := readEnvelope(root)
+	payload := domain.Payload{MediaType: mediaJSON, Body: body}
+	switch kind := env.kind; {
+	case kind.Type != gjson.String || kind.Str == "":
+		return channels.Batch{}, fmt.Errorf("%w: JSON without a type", domain.ErrUnreadable)
+	case kind.Str == "url_verification":
+		if env.challenge.Type != gjson.String || env.challenge.Str == "" {
+			return channels.Batch{}, fmt.Errorf("%w: url_verification without a challenge", domain.ErrUnreadable)
+		}
+		// Slack takes the bare text; so no quoting can spoil it.
+		return channels.Batch{Reply: &channels.Reply{ContentType: "text/plain", Body: []byte(env.challenge.Str)}}, nil
+	case kind.Str == "app_rate_limited":
+		return one(domain.Event{Account: env.account(), Kind: domain.Other, Digest: domain.DigestOf(root.Raw), Payload: payload}), nil
+	case kind.Str == "event_callback" && !env.event.IsObject() && text(env.eventID) == "":
+		return channels.Batch{}, fmt.Errorf("%w: event_callback with neither an event nor an id", domain.ErrUnreadable)
+	}
+	event := domain.Event{Account: env.account(), Kind: domain.Other, Payload: payload}
+	if !env.event.IsObject() {
+		event.ID = env.id(inner{}, root.Raw)
+		event.Digest = domain.DigestOf(root.Raw)
+		return one(event), nil
+	}
+	in := readInner(env.event)
+	event.ID = env.id(in, root.Raw)
+	event.Kind = env.kindOf(in)
+	channel := in.conversation()
+	event.Conversation = strings.Clone(domain.StorableID(channel))
+	if ts := text(in.ts); event.Kind == domain.MessageCreated && channel != "" && ts != "" {
+		event.MessageKey = domain.StorableID("message:" + channel + ":" + ts)
+	}
+	// The event without its envelope: copies of one message that Slack sends under several
+	// event ids are equal here.
+	event.Digest = domain.DigestOf(env.event.Raw)
+	return one(event), nil
+}
+
+func one(e domain.Event) channels.Batch { return channels.Batch{Events: []domain.Event{e}} }
+
+// parse returns s as a JSON object.
+func parse(s string) (gjson.Result, error) {
+	if deeper(s, maxDepth) {
+		return gjson.Result{}, fmt.Errorf("%w: JSON nested deeper than %d", domain.ErrUnreadable, maxDepth)
+	}
+	if !gjson.Valid(s) {
+		return gjson.Result{}, fmt.Errorf("%w: not JSON", domain.ErrUnreadable)
+	}
+	root := gjson.Parse(s)
+	if !root.IsObject() {
+		return gjson.Result{}, fmt.Errorf("%w: JSON, but no object", domain.ErrUnreadable)
+	}
+	return root, nil
+}
+
+// deeper reports whether s, if it is JSON, is nested deeper than limit. The parser
+// descends by recursion, and a stack that overflows can't be recovered.
+func deeper(s string, limit int) bool {
+	if strings.Count(s, "{")+strings.Count(s, "[") <= limit {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// keep sets at to the value v of a key, unless the key stood earlier in the object.
+func keep(at *gjson.Result, v gjson.Result) {
+	if !at.Exists() {
+		*at = v
+	}
+}
+
+func readEnvelope(root gjson.Result) envelope {
+	var e envelope
+	root.ForEach(func(name, v gjson.Result) bool {
+		switch name.Str {
+		case "type":
+			keep(&e.kind, v)
+		case "challenge":
+			keep(&e.challenge, v)
+		case "event_id":
+			keep(&e.eventID, v)
+		case "api_app_id":
+			keep(&e.app, v)
+		case "team_id":
+			keep(&e.team, v)
+		case "enterprise_id":
+			keep(&e.enterprise, v)
+		case "is_enterprise_install":
+			keep(&e.orgWide, v)
+		case "authorizations":
+			keep(&e.auth, v)
+		case "event":
+			keep(&e.event, v)
+		}
+		return true
+	})
+	e.auth = element(e.auth)
+	return e
+}
+
+func readInner(event gjson.Result) inner {
+	var in inner
+	event.ForEach(func(name, v gjson.Result) bool {
+		switch name.Str {
+		case "type":
+			keep(&in.kind, v)
+		case "subtype":
+			keep(&in.subtype, v)
+		case "channel":
+			keep(&in.channel, v)
+		case "channel_id":
+			keep(&in.channelID, v)
+		case "item":
+			keep(&in.item, v)
+		case "assistant_thread":
+			keep(&in.thread, v)
+		case "ts":
+			keep(&in.ts, v)
+		case "event_ts":
+			keep(&in.eventTS, v)
+		case "user":
+			keep(&in.user, v)
+		case "message":
+			keep(&in.message, v)
+		case "app_id":
+			keep(&in.app, v)
+		case "bot_id":
+			keep(&in.bot, v)
+		case "bot_profile":
+			keep(&in.botProfile, v)
+		}
+		return true
+	})
+	return in
+}
+
+// account returns the workspace or organisation whose installation the event was sent to.
+// Only the authorization tells it: team_id of the envelope, and the more so that of the
+// event, may be the other workspace of a shared channel.
+func (e envelope) account() string {
+	team, enterprise, orgWide := e.team, e.enterprise, e.orgWide
+	if e.auth.Exists() {
+		team, enterprise, orgWide = field(e.auth, "team_id"), field(e.auth, "enterprise_id"), field(e.auth, "is_enterprise_install")
+	}
+	return account(text(team), text(enterprise), orgWide.String() == "true")
+}
+
+// account returns what an installation is called: an organisation's by the enterprise, any other by the team.
+func account(team, enterprise string, orgWide bool) string {
+	if orgWide && enterprise != "" || team == "" {
+		team = enterprise
+	}
+	return domain.StorableID(strings.Clone(team))
+}
+
+// id returns the event id. Slack's are unique within the app: two apps of one workspace
+// have been sent one id for the message that mentions both.
+func (e envelope) id(in inner, body string) string {
+	if id := text(e.eventID); id != "" {
+		return domain.StorableID(text(e.app) + "/" + id)
+	}
+	at := text(in.eventTS)
+	if at == "" {
+		at = text(in.ts)
+	}
+	// No app's id holds a colon, so that no fallback equals an id of Slack's.
+	if at == "" {
+		return "fallback:" + domain.DigestOf("body", body).String()
+	}
+	return "fallback:" + domain.DigestOf("event", text(e.app), text(e.team), text(in.kind), text(in.subtype),
+		in.channel.Raw, in.user.Raw, in.item.Raw, at).String()
+}
+
+func (e envelope) kindOf(in inner) domain.Kind {
+	switch text(in.kind) {
+	case "message":
+		return e.messageKind(in)
+	case "app_mention":
+		return domain.Mention
+	case "reaction_added", "reaction_removed":
+		return domain.Reaction
+	case "member_joined_channel", "member_left_channel", "channel_left", "group_left", "team_join":
+		return domain.Membership
+	}
+	return domain.Other
+}
+
+func (e envelope) messageKind(in inner) domain.Kind {
+	switch text(in.subtype) {
+	case "", "bot_message", "file_comment", "file_share", "me_message", "thread_broadcast":
+		// An inner message without a subtype is message_replied, which Slack sends so by
+		// mistake: news of the thread, whose reply comes as a message of its own.
+		if in.message.IsObject() || e.own(in) {
+			return domain.Other
+		}
+		return domain.MessageCreated
+	case "message_changed":
+		if e.own(readInner(in.message)) {
+			return domain.Other
+		}
+		return domain.MessageEdited
+	case "message_deleted":
+		return domain.MessageDeleted
+	case "bot_add", "bot_remove", "channel_join", "channel_leave", "group_join", "group_leave":
+		return domain.Membership
+	}
+	return domain.Other
+}
+
+// own reports whether the message was written by the very app that the event is sent to.
+// To an application that answers messages its own would be one more to answer.
+func (e envelope) own(in inner) bool {
+	if app := text(e.app); app != "" && (text(in.app) == app || text(field(in.botProfile, "app_id")) == app) {
+		return true
+	}
+	user := text(in.user)
+	return user != "" && field(e.auth, "is_bot").Type == gjson.True && text(field(e.auth, "user_id")) == user
+}
+
+// conversation returns the channel in which the event took place, empty if in none.
+func (in inner) conversation() string {
+	switch {
+	case in.channel.IsObject():
+		return text(field(in.channel, "id"))
+	case text(in.channel) != "":
+		return text(in.channel)
+	case text(in.channelID) != "":
+		return text(in.channelID)
+	case in.item.IsObject():
+		return text(field(in.item, "channel"))
+	}
+	return text(field(in.thread, "channel_id"))
+}
+
+// field returns what stands under name in o. Of equal names the first counts, and o must be
+// an object: gjson would look for one within a string.
+func field(o gjson.Result, name string) gjson.Result {
+	if !o.IsObject() {
+		return gjson.Result{}
+	}
+	return o.Get(name)
+}
+
+// element returns the first element of the array a.
+func element(a gjson.Result) gjson.Result {
+	if !a.IsArray() {
+		return gjson.Result{}
+	}
+	return a.Get("0")
+}
+
+// text returns a string as it is and a number digit for digit. Ids and timestamps of
+// Slack are opaque text: read as a number, 1790000000.000100 would lose its zeros.
+func text(v gjson.Result) string {
+	switch v.Type {
+	case gjson.String:
+		return v.Str
+	case gjson.Number:
+		return v.Raw
+	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
+	}
+	return ""
+}
