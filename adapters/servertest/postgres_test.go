@@ -233,10 +233,10 @@ func TestVictim(t *testing.T) {
 		return
 	}
 	stalled := servertest.NewPostgres(t)
-	fmt.Fprintln(os.Stdout, "folder " + folderOf(t, servertest.Postgres(t)))
+	fmt.Fprintln(os.Stdout, "folder "+folderOf(t, servertest.Postgres(t)))
 	folder := folderOf(t, stalled)
 	stalled.Stall(t)
-	fmt.Fprintln(os.Stdout, "folder " + folder)
+	fmt.Fprintln(os.Stdout, "folder "+folder)
 	select {}
 }
 
