@@ -1,0 +1,114 @@
+package twilio
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/admitone/admitone/domain"
+)
+
+// replacement stands in content for bytes that are not UTF-8.
+const replacement = "\uFFFD"
+
+// decode reads the content of e from its payload. Text is as the person wrote it, blanks and
+// all, but for bytes that are not UTF-8.
+func decode(e domain.Event) (domain.Content, error) {
+	switch e.Payload.MediaType {
+	case formType:
+		return decodeForm(e.Payload.Body)
+	case jsonType:
+		return decodeStream(e.Payload.Body)
+	}
+	return domain.Content{}, unreadable("a payload of media type " + strconv.Quote(e.Payload.MediaType))
+}
+
+func decodeForm(body []byte) (domain.Content, error) {
+	ps := parse(nil, body)
+	if len(ps) == 0 {
+		return domain.Content{}, unreadable("a form without parameters")
+	}
+	values := make(map[string][]string, len(ps))
+	for _, p := range ps {
+		name := strings.ToValidUTF8(p.name, replacement)
+		values[name] = append(values[name], strings.ToValidUTF8(p.value, replacement))
+	}
+	first := func(name string) string {
+		if v := values[name]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	raw, err := rawForm(values)
+	if err != nil {
+		return domain.Content{}, err
+	}
+	m := ps.message()
+	c := domain.Content{
+		Conversation: domain.Conversation{ExternalID: m.conversation(m.kind())},
+		Sender:       domain.Sender{ID: first("From"), Name: first("ProfileName")},
+		Text:         first("Body"),
+		Raw:          raw,
+	}
+	// Media are numbered from 0. NumMedia tells how many, but what is there counts, and there
+	// are no more than parameters.
+	for i := range ps {
+		n := strconv.Itoa(i)
+		if url := first("MediaUrl" + n); url != "" {
+			c.Attachments = append(c.Attachments, domain.Attachment{URL: url, Type: first("MediaContentType" + n)})
+		}
+	}
+	return c, nil
+}
+
+// rawForm returns values as an object of strings, or of lists of strings for repeated names.
+func rawForm(values map[string][]string) (json.RawMessage, error) {
+	object := make(map[string]any, len(values))
+	for name, v := range values {
+		if len(v) == 1 {
+			object[name] = v[0]
+		} else {
+			object[name] = v
+		}
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("twilio: form as JSON: %w", err)
+	}
+	return raw, nil
+}
+
+func decodeStream(body []byte) (domain.Content, error) {
+	if !json.Valid(body) {
+		return domain.Content{}, unreadable("a payload that is not JSON")
+	}
+	item := gjson.ParseBytes(body)
+	data, m, k := item.Get("data"), streamMessage(item), streamKind(item)
+	raw := body
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte(replacement))
+	}
+	return domain.Content{
+		Conversation: domain.Conversation{ExternalID: m.conversation(k)},
+		Sender:       domain.Sender{ID: strings.ToValidUTF8(m.from, replacement)},
+		Text:         strings.ToValidUTF8(text(data.Get("body")), replacement),
+		Time:         firstTime(data.Get("timestamp"), item.Get("time")),
+		Raw:          raw,
+	}, nil
+}
+
+// firstTime returns the first of values that is a time, zero if none is.
+func firstTime(values ...gjson.Result) time.Time {
+	for _, v := range values {
+		if t, err := time.Parse(time.RFC3339Nano, v.Str); err == nil {
+			return t
+		}
+	}
+	return time.Time{}
+}
