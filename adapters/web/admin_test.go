@@ -1,0 +1,619 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/admitone/admitone/adapters/web"
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// ledger is a ledger that says what its functions say.
+type ledger struct {
+	receipts   func(f ports.Filter) (ports.Page, error)
+	receipt    func(id string) (domain.Receipt, []ports.Entry, error)
+	replay     func(id, by string) error
+	replayAll  func(f ports.Filter, by string) (int, error)
+	discard    func(id, by string) error
+	counts     func() ([]ports.Count, error)
+	oldestOpen func() (time.Time, error)
+}
+
+func (l *ledger) Receipts(_ context.Context, f ports.Filter) (ports.Page, error) {
+	return l.receipts(f)
+}
+
+func (l *ledger) Receipt(_ context.Context, id string) (domain.Receipt, []ports.Entry, error) {
+	return l.receipt(id)
+}
+
+func (l *ledger) Replay(_ context.Context, id, by string) error { return l.replay(id, by) }
+
+func (l *ledger) ReplayAll(_ context.Context, f ports.Filter, by string) (int, error) {
+	return l.replayAll(f, by)
+}
+
+func (l *ledger) Discard(_ context.Context, id, by string) error { return l.discard(id, by) }
+
+func (l *ledger) Counts(context.Context) ([]ports.Count, error) { return l.counts() }
+
+func (l *ledger) OldestOpen(context.Context) (time.Time, error) { return l.oldestOpen() }
+
+const (
+	handledID = "01920000-0000-7000-8000-000000000001"
+	lostID    = "01920000-0000-7000-8000-000000000002"
+)
+
+var claimed = time.Date(2026, 11, 30, 14, 0, 0, 123456000, time.FixedZone("CET", 3600))
+
+func handledReceipt() domain.Receipt {
+	return domain.Receipt{
+		ID:         handledID,
+		Key:        domain.Key{Tenant: "acme", Platform: "slack", Account: "T0ACME001", EventID: "A0/Ev0"},
+		Channel:    "slack",
+		MessageKey: "message:C0:1",
+		Kind:       domain.MessageCreated,
+		Digest:     domain.DigestOf("x"),
+		State:      domain.Handled,
+		Attempt:    1, Deliveries: 3, VendorAttempt: 2,
+		ClaimedAt: claimed, BegunAt: claimed.Add(time.Second), HandledAt: claimed.Add(2 * time.Second), LeaseUntil: claimed.Add(time.Minute),
+		Holder:  "web-1",
+		Payload: domain.Payload{MediaType: "application/json", Body: []byte("message text")},
+	}
+}
+
+func lostReceipt() domain.Receipt {
+	return domain.Receipt{ID: lostID, State: domain.Lost, LastError: "lease over", ClaimedAt: claimed}
+}
+
+// someLedger holds two receipts.
+func someLedger() *ledger {
+	find := func(id string) (domain.Receipt, error) {
+		for _, r := range []domain.Receipt{handledReceipt(), lostReceipt()} {
+			if r.ID == id {
+				return r, nil
+			}
+		}
+		return domain.Receipt{}, fmt.Errorf("receipt %s: %w", id, domain.ErrNotFound)
+	}
+	return &ledger{
+		receipts: func(ports.Filter) (ports.Page, error) {
+			return ports.Page{Receipts: []domain.Receipt{lostReceipt(), handledReceipt()}, Next: "more"}, nil
+		},
+		receipt: func(id string) (domain.Receipt, []ports.Entry, error) {
+			r, err := find(id)
+			return r, []ports.Entry{{At: claimed, What: "lost", Attempt: 1, State: domain.Lost, Reason: "lease over"}}, err
+		},
+		replay:    func(id, _ string) error { _, err := find(id); return err },
+		replayAll: func(ports.Filter, string) (int, error) { return 1, nil },
+		discard: func(id, _ string) error {
+			r, err := find(id)
+			if err == nil && !r.State.Discardable() {
+				return fmt.Errorf("receipt %s: %w", id, domain.ErrState)
+			}
+			return err
+		},
+		counts: func() ([]ports.Count, error) {
+			return []ports.Count{{Tenant: "acme", Platform: "slack", State: domain.Handled, N: 7}}, nil
+		},
+		oldestOpen: func() (time.Time, error) { return claimed, nil },
+	}
+}
+
+func config(l *ledger) web.AdminConfig {
+	return web.AdminConfig{
+		Ledger: l,
+		Ready: func(context.Context) web.Readiness {
+			return web.Readiness{Ready: true, Dependencies: []web.Dependency{{Name: "durable store", Ready: true, Needed: true}}}
+		},
+		Stats: func(context.Context) web.Counters {
+			return web.Counters{Verdicts: map[domain.Verdict]int64{domain.Admitted: 5}, VendorRetries: 2, DuplicatesOfUnhandled: 1}
+		},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			_, _ = io.WriteString(w, "admitone_queue_depth 0\n")
+		}),
+		Nudge: func() {},
+		Log:   slog.New(slog.DiscardHandler),
+	}
+}
+
+// api calls one admin listener.
+type api struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func serveAdmin(t *testing.T, cfg web.AdminConfig) api {
+	t.Helper()
+	h, err := web.Admin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, client := serve(t, h)
+	return api{t, url, client}
+}
+
+func (a api) call(method, path, body string, header ...string) (*http.Response, string) {
+	a.t.Helper()
+	req := request(a.t, method, a.url+path, strings.NewReader(body))
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return do(a.t, a.client, req)
+}
+
+func (a api) get(path string) (*http.Response, string) {
+	a.t.Helper()
+	return a.call(http.MethodGet, path, "")
+}
+
+func object(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatalf("%q is no JSON object: %v", text, err)
+	}
+	return m
+}
+
+func TestReceiptHasExactlyTheFieldsOfTheContract(t *testing.T) {
+	t.Parallel()
+	a := serveAdmin(t, config(someLedger()))
+	fields := map[string]any{
+		"id": handledID, "tenant": "acme", "platform": "slack", "channel": "slack", "account": "T0ACME001",
+		"event_id": "A0/Ev0", "message_key": "message:C0:1", "kind": "message.created", "state": "handled",
+		"attempt": 1.0, "deliveries": 3.0, "vendor_attempt": 2.0,
+		"claimed_at": "2026-11-30T13:00:00.123456Z", "begun_at": "2026-11-30T13:00:01.123456Z",
+		"handled_at": "2026-11-30T13:00:02.123456Z", "lease_until": "2026-11-30T13:01:00.123456Z",
+		"holder": "web-1", "last_error": "", "digest": domain.DigestOf("x").String(),
+	}
+	res, body := a.get("/api/v1/receipts")
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("list = %d %s", res.StatusCode, res.Header.Get("Content-Type"))
+	}
+	page := object(t, body)
+	if got := slices.Sorted(maps.Keys(page)); !slices.Equal(got, []string{"next", "receipts"}) {
+		t.Errorf("page has %v; want next and receipts", got)
+	}
+	list := page["receipts"].([]any)
+	if !reflect.DeepEqual(list[1], any(fields)) {
+		t.Errorf("receipt = %v; want %v", list[1], fields)
+	}
+	lost := list[0].(map[string]any)
+	for _, name := range []string{"begun_at", "handled_at", "lease_until"} {
+		if v, there := lost[name]; !there || v != nil {
+			t.Errorf("%s of a receipt that has none = %v; want null", name, v)
+		}
+	}
+	if len(lost) != len(fields) {
+		t.Errorf("an empty receipt has %d fields; want %d", len(lost), len(fields))
+	}
+
+	_, body = a.get("/api/v1/receipts/" + handledID)
+	one := object(t, body)
+	history, there := one["history"].([]any)
+	delete(one, "history")
+	if !there || !reflect.DeepEqual(one, fields) {
+		t.Errorf("receipt = %v; want the same fields and its history", one)
+	}
+	want := map[string]any{
+		"at": "2026-11-30T13:00:00.123456Z", "what": "lost", "attempt": 1.0,
+		"state": "lost", "reason": "lease over", "by": "",
+	}
+	if len(history) != 1 || !reflect.DeepEqual(history[0], any(want)) {
+		t.Errorf("history = %v; want %v", history, want)
+	}
+	if strings.Contains(body, "message text") {
+		t.Error("the answer shows the payload")
+	}
+}
+
+func TestEmptyListIsAList(t *testing.T) {
+	t.Parallel()
+	l := someLedger()
+	l.receipts = func(ports.Filter) (ports.Page, error) { return ports.Page{}, nil }
+	if _, body := serveAdmin(t, config(l)).get("/api/v1/receipts"); strings.TrimSpace(body) != `{"receipts":[],"next":""}` {
+		t.Errorf("empty list = %s", body)
+	}
+}
+
+func TestListFilter(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		query  string
+		status int
+		want   ports.Filter
+	}{
+		{"", 200, ports.Filter{Limit: 100}},
+		{"?tenant=&platform=&state=&q=&since=&limit=&cursor=", 200, ports.Filter{Limit: 100}},
+		{"?limit=0", 200, ports.Filter{Limit: 100}},
+		{"?limit=1000&cursor=a%2Bb", 200, ports.Filter{Limit: 1000, Cursor: "a+b"}},
+		{"?tenant=acme&platform=slack&state=lost&q=Ev0%2FX", 200, ports.Filter{Tenant: "acme", Platform: "slack", State: domain.Lost, Query: "Ev0/X", Limit: 100}},
+		{"?since=2026-11-30T13:00:00%2B01:00", 200, ports.Filter{Since: noon, Limit: 100}},
+		{"?limit=1001", 422, ports.Filter{}},
+		{"?limit=-1", 422, ports.Filter{}},
+		{"?limit=many", 422, ports.Filter{}},
+		{"?state=unheard", 422, ports.Filter{}},
+		{"?since=yesterday", 422, ports.Filter{}},
+		{"?since=-1h", 422, ports.Filter{}},
+		{"?q=%00", 422, ports.Filter{}},
+		{"?tenant=%ff", 422, ports.Filter{}},
+	} {
+		t.Run(c.query, func(t *testing.T) {
+			t.Parallel()
+			var got ports.Filter
+			l := someLedger()
+			l.receipts = func(f ports.Filter) (ports.Page, error) { got = f; return ports.Page{}, nil }
+			res, body := serveAdmin(t, config(l)).get("/api/v1/receipts" + c.query)
+			got.Since = got.Since.UTC()
+			if c.want.Since.IsZero() {
+				c.want.Since = time.Time{}.UTC()
+			}
+			if res.StatusCode != c.status || got != c.want {
+				t.Errorf("%s is answered %d with filter %+v; want %d with %+v: %s", c.query, res.StatusCode, got, c.status, c.want, body)
+			}
+		})
+	}
+}
+
+func TestSinceMayBeADuration(t *testing.T) {
+	t.Parallel()
+	var got time.Time
+	l := someLedger()
+	l.receipts = func(f ports.Filter) (ports.Page, error) { got = f.Since; return ports.Page{}, nil }
+	serveAdmin(t, config(l)).get("/api/v1/receipts?since=24h")
+	if d := time.Since(got) - 24*time.Hour; d < 0 || d > time.Minute {
+		t.Errorf("since=24h means %s; want a day ago", got)
+	}
+}
+
+func TestReplayAndDiscard(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		path, body string
+		status     int
+		answer     string
+		nudges     int
+	}{
+		{"/" + lostID + "/replay", "", 200, `{"replayed":1}`, 1},
+		{"/" + lostID + "/discard", "", 200, `{"discarded":1}`, 0},
+		{"/" + handledID + "/discard", "", 409, "", 0},
+		{"/01920000-0000-7000-8000-00000000ffff/replay", "", 404, "", 0},
+		{"/nonsense/replay", "", 404, "", 0},
+		{"/nonsense/discard", "", 404, "", 0},
+		{"/replay", `{"state":"lost"}`, 200, `{"replayed":1}`, 1},
+		{"/replay", ``, 400, "", 0},
+		{"/replay", `{`, 400, "", 0},
+		{"/replay", `{"state":"dispatching"}`, 422, "", 0},
+		{"/replay", `{"since":"soon"}`, 422, "", 0},
+		{"/replay", `{"limit":1001}`, 422, "", 0},
+		{"/replay", `{"sate":"lost"}`, 422, "", 0},
+		{"/replay", `{"tenant":"\u0000"}`, 422, "", 0},
+	} {
+		t.Run(c.path+c.body, func(t *testing.T) {
+			t.Parallel()
+			nudges := 0
+			cfg := config(someLedger())
+			cfg.Nudge = func() { nudges++ }
+			res, body := serveAdmin(t, cfg).call(http.MethodPost, "/api/v1/receipts"+c.path, c.body)
+			if res.StatusCode != c.status || nudges != c.nudges {
+				t.Errorf("answer = %d after %d nudges; want %d after %d: %s", res.StatusCode, nudges, c.status, c.nudges, body)
+			}
+			if c.answer != "" && strings.TrimSpace(body) != c.answer {
+				t.Errorf("body = %s; want %s", body, c.answer)
+			}
+			if c.status >= 400 {
+				isProblem(t, res, body)
+			}
+		})
+	}
+}
+
+func TestReplayByFilterLeavesHandledAloneUnlessNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		body string
+		want []ports.Filter
+		n    int
+	}{
+		{`{"tenant":"acme","limit":10}`, []ports.Filter{
+			{Tenant: "acme", State: domain.Failed, Limit: 10},
+			{Tenant: "acme", State: domain.Lost, Limit: 3},
+		}, 10},
+		{`{"limit":7}`, []ports.Filter{{State: domain.Failed, Limit: 7}}, 7},
+		{`{"state":"handled","platform":"slack"}`, []ports.Filter{{Platform: "slack", State: domain.Handled, Limit: 100}}, 7},
+	} {
+		t.Run(c.body, func(t *testing.T) {
+			t.Parallel()
+			var got []ports.Filter
+			l := someLedger()
+			l.replayAll = func(f ports.Filter, _ string) (int, error) {
+				got = append(got, f)
+				return min(f.Limit, 7), nil
+			}
+			_, body := serveAdmin(t, config(l)).call(http.MethodPost, "/api/v1/receipts/replay", c.body)
+			if !slices.Equal(got, c.want) || object(t, body)["replayed"] != float64(c.n) {
+				t.Errorf("%s asked for %+v and answered %s; want %+v and %d", c.body, got, body, c.want, c.n)
+			}
+		})
+	}
+}
+
+func TestChangesTellWhoAsked(t *testing.T) {
+	t.Parallel()
+	var by []string
+	l := someLedger()
+	l.replay = func(_, who string) error { by = append(by, who); return nil }
+	l.discard = l.replay
+	l.replayAll = func(_ ports.Filter, who string) (int, error) { by = append(by, who); return 0, nil }
+	a := serveAdmin(t, config(l))
+	a.call(http.MethodPost, "/api/v1/receipts/"+lostID+"/replay", "")
+	a.call(http.MethodPost, "/api/v1/receipts/"+lostID+"/discard", "")
+	a.call(http.MethodPost, "/api/v1/receipts/replay", `{"state":"lost"}`)
+	if len(by) != 3 {
+		t.Fatalf("%d changes; want 3", len(by))
+	}
+	for _, who := range by {
+		if !strings.HasPrefix(who, "admin API 127.0.0.1:") {
+			t.Errorf("changed by %q; want the admin API and the remote address", who)
+		}
+	}
+}
+
+func TestErrorsTellNothingOfTheInside(t *testing.T) {
+	t.Parallel()
+	const inside = `ERROR: duplicate key value violates unique constraint "receipts_key" (SQLSTATE 23505) postgres://admin:hunter2@db`
+	for _, c := range []struct {
+		err    error
+		status int
+	}{
+		{errors.New(inside), 500},
+		{fmt.Errorf("%s: %w", inside, domain.ErrUnavailable), 503},
+		{fmt.Errorf("%s: %w", inside, domain.ErrUnknown), 503},
+		{fmt.Errorf("%s: %w", inside, domain.ErrNotFound), 404},
+		{fmt.Errorf("%s: %w", inside, domain.ErrState), 409},
+		{fmt.Errorf("%s: %w", inside, context.DeadlineExceeded), 503},
+	} {
+		l := &ledger{
+			receipts:   func(ports.Filter) (ports.Page, error) { return ports.Page{}, c.err },
+			receipt:    func(string) (domain.Receipt, []ports.Entry, error) { return domain.Receipt{}, nil, c.err },
+			replay:     func(string, string) error { return c.err },
+			replayAll:  func(ports.Filter, string) (int, error) { return 0, c.err },
+			discard:    func(string, string) error { return c.err },
+			counts:     func() ([]ports.Count, error) { return nil, nil },
+			oldestOpen: func() (time.Time, error) { return time.Time{}, c.err },
+		}
+		log := new(journal)
+		cfg := config(l)
+		cfg.Log = log.logger()
+		a := serveAdmin(t, cfg)
+		for _, op := range []struct{ method, path, body string }{
+			{"GET", "/api/v1/receipts", ""},
+			{"GET", "/api/v1/receipts/" + lostID, ""},
+			{"POST", "/api/v1/receipts/" + lostID + "/replay", ""},
+			{"POST", "/api/v1/receipts/" + lostID + "/discard", ""},
+			{"POST", "/api/v1/receipts/replay", `{"state":"lost"}`},
+			{"GET", "/api/v1/stats", ""},
+		} {
+			res, body := a.call(op.method, op.path, op.body)
+			if res.StatusCode != c.status {
+				t.Errorf("%s %s after %v = %d; want %d", op.method, op.path, c.err, res.StatusCode, c.status)
+			}
+			isProblem(t, res, body)
+			for _, secret := range []string{"hunter2", "SQLSTATE", "receipts_key", "postgres"} {
+				if strings.Contains(body, secret) {
+					t.Errorf("%s %s shows %q: %s", op.method, op.path, secret, body)
+				}
+			}
+		}
+		if logged := strings.Count(log.String(), "request failed"); c.status >= 500 && logged != 6 || c.status < 500 && logged != 0 {
+			t.Errorf("after %v %d of 6 requests were logged", c.err, logged)
+		}
+	}
+}
+
+func isProblem(t *testing.T, res *http.Response, body string) {
+	t.Helper()
+	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("%d has type %q; want application/problem+json", res.StatusCode, got)
+	}
+	if p := object(t, body); p["status"] != float64(res.StatusCode) || p["title"] != http.StatusText(res.StatusCode) {
+		t.Errorf("%d has body %s", res.StatusCode, body)
+	}
+}
+
+func TestTokenIsDemandedWhereverOneIsSet(t *testing.T) {
+	t.Parallel()
+	cfg := config(someLedger())
+	cfg.Tokens = []string{"new-token", "old-token"}
+	a := serveAdmin(t, cfg)
+	for _, c := range []struct {
+		path, authorization string
+		want                int
+	}{
+		{"/api/v1/receipts", "", 401},
+		{"/api/v1/receipts", "Bearer new-token", 200},
+		{"/api/v1/receipts", "bearer old-token", 200},
+		{"/api/v1/receipts", "Bearer ", 401},
+		{"/api/v1/receipts", "Bearer new-token2", 401},
+		{"/api/v1/receipts", "Bearer new-toke", 401},
+		{"/api/v1/receipts", "Basic new-token", 401},
+		{"/api/v1/receipts", "new-token", 401},
+		{"/api/v1/receipts?token=new-token", "", 401},
+		{"/api/v1/stats", "", 401},
+		{"/api/v1/openapi.json", "", 401},
+		{"/api/v1/openapi.json", "Bearer new-token", 200},
+		{"/nowhere", "", 401},
+		{"/nowhere", "Bearer new-token", 404},
+		{"/healthz/", "", 401},
+		{"/healthz", "", 200},
+		{"/readyz", "", 200},
+		{"/metrics", "", 200},
+	} {
+		res, body := a.call(http.MethodGet, c.path, "", "Authorization", c.authorization)
+		if res.StatusCode != c.want {
+			t.Errorf("%s with %q = %d; want %d", c.path, c.authorization, res.StatusCode, c.want)
+		}
+		if res.StatusCode == http.StatusUnauthorized {
+			isProblem(t, res, body)
+			if got := res.Header.Get("WWW-Authenticate"); got != `Bearer realm="admitone"` {
+				t.Errorf("WWW-Authenticate = %q", got)
+			}
+		}
+	}
+}
+
+func TestEmptyTokenOpensNothing(t *testing.T) {
+	t.Parallel()
+	cfg := config(someLedger())
+	cfg.Tokens = []string{""}
+	a := serveAdmin(t, cfg)
+	for _, authorization := range []string{"", "Bearer", "Bearer "} {
+		if res, _ := a.call(http.MethodGet, "/api/v1/receipts", "", "Authorization", authorization); res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%q = %d; want 401", authorization, res.StatusCode)
+		}
+	}
+}
+
+func TestPagesOfOtherSitesMayChangeNothing(t *testing.T) {
+	t.Parallel()
+	l := someLedger()
+	l.replay = func(string, string) error { t.Error("replayed"); return nil }
+	a := serveAdmin(t, config(l))
+	res, body := a.call(http.MethodPost, "/api/v1/receipts/"+lostID+"/replay", "", "Sec-Fetch-Site", "cross-site")
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("a cross-site POST = %d; want 403", res.StatusCode)
+	}
+	isProblem(t, res, body)
+}
+
+func TestReadinessTellsEachDependency(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ready web.Readiness
+		want  int
+		body  string
+	}{
+		{
+			web.Readiness{Ready: true, Dependencies: []web.Dependency{{Name: "fast store", Detail: "time-out"}}}, 200,
+			`{"ready":true,"dependencies":[{"name":"fast store","ready":false,"needed":false,"detail":"time-out"}]}`,
+		},
+		{web.Readiness{}, 503, `{"ready":false,"dependencies":[]}`},
+	} {
+		cfg := config(someLedger())
+		cfg.Ready = func(ctx context.Context) web.Readiness {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("readiness is asked without a deadline")
+			}
+			return c.ready
+		}
+		a := serveAdmin(t, cfg)
+		res, body := a.get("/readyz")
+		if res.StatusCode != c.want || strings.TrimSpace(body) != c.body {
+			t.Errorf("readyz = %d %s; want %d %s", res.StatusCode, body, c.want, c.body)
+		}
+		if res, _ := a.call(http.MethodHead, "/readyz", ""); res.StatusCode != c.want {
+			t.Errorf("HEAD readyz = %d; want %d", res.StatusCode, c.want)
+		}
+		if res, _ := a.get("/healthz"); res.StatusCode != http.StatusOK {
+			t.Errorf("healthz = %d; want 200 whatever readyz says", res.StatusCode)
+		}
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	_, body := serveAdmin(t, config(someLedger())).get("/api/v1/stats")
+	const want = `{"counts":[{"tenant":"acme","platform":"slack","state":"handled","receipts":7}],` +
+		`"oldest_open":"2026-11-30T13:00:00.123456Z",` +
+		`"verdicts":{"admitted":5,"duplicate":0,"ignored":0,"refused":0,"unnumbered":0},` +
+		`"vendor_retries":2,"duplicates_of_unhandled":1}`
+	if strings.TrimSpace(body) != want {
+		t.Errorf("stats = %s; want %s", body, want)
+	}
+	empty := someLedger()
+	empty.counts = func() ([]ports.Count, error) { return nil, nil }
+	empty.oldestOpen = func() (time.Time, error) { return time.Time{}, nil }
+	_, body = serveAdmin(t, config(empty)).get("/api/v1/stats")
+	if m := object(t, body); m["oldest_open"] != nil || len(m["counts"].([]any)) != 0 {
+		t.Errorf("stats of an empty ledger = %s; want no time and an empty list", body)
+	}
+}
+
+func TestMetricsAreTheInjectedOnes(t *testing.T) {
+	t.Parallel()
+	res, body := serveAdmin(t, config(someLedger())).get("/metrics")
+	if body != "admitone_queue_depth 0\n" || res.Header.Get("Content-Type") != "text/plain; version=0.0.4" {
+		t.Errorf("metrics = %q of type %q", body, res.Header.Get("Content-Type"))
+	}
+}
+
+func TestWhatIsNotThereIsNotFound(t *testing.T) {
+	t.Parallel()
+	a := serveAdmin(t, config(someLedger()))
+	for _, path := range []string{"/", "/console", "/api/v1/installations", "/api/v1/conversations", "/api/v1", "/docs", "/openapi.json", "/in/slack", "/api/v1/receipts/", "//healthz"} {
+		res, body := a.get(path)
+		if res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s = %d; want 404", path, res.StatusCode)
+		}
+		isProblem(t, res, body)
+	}
+	res, body := a.call(http.MethodDelete, "/api/v1/receipts/"+lostID, "")
+	if res.StatusCode != http.StatusMethodNotAllowed || !strings.Contains(res.Header.Get("Allow"), "GET") {
+		t.Errorf("DELETE = %d, Allow %q; want 405 and GET", res.StatusCode, res.Header.Get("Allow"))
+	}
+	isProblem(t, res, body)
+}
+
+func TestAdminPanicIsAnsweredAndLogged(t *testing.T) {
+	t.Parallel()
+	log := new(journal)
+	cfg := config(someLedger())
+	cfg.Log = log.logger()
+	cfg.Stats = func(context.Context) web.Counters { panic("no map") }
+	a := serveAdmin(t, cfg)
+	res, body := a.get("/api/v1/stats")
+	if res.StatusCode != http.StatusInternalServerError || strings.Contains(body, "no map") {
+		t.Errorf("panic is answered %d %s; want a neutral 500", res.StatusCode, body)
+	}
+	isProblem(t, res, body)
+	if !strings.Contains(log.String(), "no map") || !strings.Contains(log.String(), "admin_test.go") {
+		t.Errorf("log = %q; want the panic and where it came from", log.String())
+	}
+}
+
+func TestHalfAnAnswerDoesNotLookWhole(t *testing.T) {
+	t.Parallel()
+	cfg := config(someLedger())
+	cfg.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
+		panic("half way")
+	})
+	a := serveAdmin(t, cfg)
+	res, err := a.client.Do(request(t, http.MethodGet, a.url+"/metrics", nil))
+	if err == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	if err == nil {
+		t.Error("a broken answer was read to its end; want an error")
+	}
+	if res, _ := a.get("/healthz"); res.StatusCode != http.StatusOK {
+		t.Errorf("healthz after it = %d; want 200", res.StatusCode)
+	}
+}
