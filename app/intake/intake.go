@@ -1,0 +1,234 @@
+// Package intake is the way of an event: it takes deliveries in, claims their events, hands
+// them on, records how that ended, takes up what others left, and prunes.
+//
+// It knows the domain, the ports and the contract of a channel, and no adapter.
+//
+// The order for each delivery is: verify, extract, resolve the installation, ask the fast
+// store, claim in the durable store, acknowledge; then, behind the acknowledgement, begin,
+// dispatch, settle, remember. The acknowledgement never waits for the application, and
+// nothing behind it uses the context of the request.
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// Config is what an operator decided for the intake.
+type Config struct {
+	Workers int   // dispatches at a time
+	Queue   int   // events admitted and not yet begun on this instance
+	MaxBody int64 // bytes, for channels that say nothing
+	Target  string
+	// DispatchTimeout bounds one dispatch, with what the dispatcher needs besides.
+	DispatchTimeout time.Duration
+}
+
+// Params are what an Engine works with. FastStore may be nil.
+type Params struct {
+	Config        Config
+	Channels      []channels.Channel
+	Installations *Directory
+	FastStore     ports.FastStore
+	DurableStore  ports.DurableStore
+	Dispatcher    ports.Dispatcher
+	Metrics       *Metrics
+	Logger        *slog.Logger
+}
+
+// How often the loops behind the acknowledgement look around. An instance counts as gone
+// when it has missed several beats; what it has claimed is then taken up by others.
+const (
+	beatEvery  = time.Second
+	aliveFor   = 4 * time.Second
+	sweepEvery = time.Second
+	countEvery = 2 * time.Second
+	pruneEvery = time.Minute
+	breath     = 20 * time.Millisecond
+)
+
+// An Engine is one instance's intake. Deliver is safe for concurrent use between Start and Close.
+type Engine struct {
+	Params
+	holder   string // this instance, as receipts name it
+	channels map[string]channels.Channel
+
+	queue  *queue
+	counts *deliveryCounts
+
+	draining atomic.Bool
+	nudged   chan struct{} // the sweep is wanted before its time
+	pruneDue chan struct{}
+	settled  atomic.Int64
+
+	life     context.Context //nolint:containedctx // the loops' and the workers', ended by Close
+	end      context.CancelFunc
+	loops    sync.WaitGroup
+	running  sync.WaitGroup // workers
+	settling sync.WaitGroup
+	settles  chan struct{} // a place for each settle under way
+	ended    sync.Once
+}
+
+var _ ports.Inbound = (*Engine)(nil)
+
+// New returns an engine that does nothing yet.
+func New(p Params) (*Engine, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("intake: draw an instance id: %w", err)
+	}
+	e := &Engine{
+		Params:   p,
+		holder:   id.String(),
+		channels: make(map[string]channels.Channel, len(p.Channels)),
+		queue:    newQueue(p.Config.Queue),
+		counts:   newDeliveryCounts(),
+		nudged:   make(chan struct{}, 1),
+		pruneDue: make(chan struct{}, 1),
+		settles:  make(chan struct{}, 4*p.Config.Workers),
+	}
+	for _, c := range p.Channels {
+		e.channels[c.Name] = c
+	}
+	p.Metrics.queueDepth(e.queue.depth)
+	return e, nil
+}
+
+// Holder returns the name of this instance in receipts.
+func (e *Engine) Holder() string { return e.holder }
+
+// Start makes the instance known and begins to work. It blocks until the durable store has
+// committed the instance's first beat or ctx ends.
+func (e *Engine) Start(ctx context.Context) error {
+	if err := e.DurableStore.Beat(ctx, e.holder, aliveFor); err != nil {
+		return fmt.Errorf("intake: first beat: %w", err)
+	}
+	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	for range e.Config.Workers {
+		e.running.Go(e.work)
+	}
+	e.loops.Go(func() { e.every(beatEvery, nil, e.beat) })
+	e.loops.Go(func() { e.every(sweepEvery, e.nudged, e.sweep) })
+	e.loops.Go(func() { e.every(countEvery, nil, e.flushCounts) })
+	e.loops.Go(func() { e.every(pruneEvery, e.pruneDue, e.prune) })
+	e.Nudge()
+	return nil
+}
+
+// every calls do each period, and at once when nudged, until Close.
+func (e *Engine) every(period time.Duration, nudged <-chan struct{}, do func(context.Context)) {
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-nudged:
+			// a storm of nudges makes no storm of looking round
+			select {
+			case <-time.After(breath):
+			case <-e.life.Done():
+				return
+			}
+		case <-e.life.Done():
+			return
+		}
+		do(e.life)
+	}
+}
+
+// Nudge makes the instance look for what waits to be taken up, now.
+func (e *Engine) Nudge() {
+	select {
+	case e.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// Draining reports whether the instance has stopped admitting.
+func (e *Engine) Draining() bool { return e.draining.Load() }
+
+// Drain stops admitting, finishes what is running, and blocks until that is done or ctx ends.
+// Deliveries are answered all the while: they are refused. What was not begun stays claimed.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.draining.Store(true)
+	e.queue.close()
+	done := make(chan struct{})
+	go func() {
+		e.running.Wait()
+		e.settling.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("intake: drain: %w", ctx.Err())
+	}
+}
+
+// Close ends the loops and tells the other instances that this one is gone, so that they
+// take up at once what it has claimed. It follows Drain and the end of all deliveries.
+func (e *Engine) Close(ctx context.Context) error {
+	var err error
+	e.ended.Do(func() {
+		e.draining.Store(true)
+		e.queue.close()
+		if e.end == nil {
+			return
+		}
+		e.end()
+		e.loops.Wait()
+		e.flushCounts(ctx)
+		if n := e.queue.depth(); n > 0 {
+			e.Logger.Info("handed back events that were not begun", "events", n)
+		}
+		err = e.DurableStore.Leave(ctx, e.holder)
+	})
+	return err
+}
+
+func (e *Engine) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, aliveFor)
+	defer cancel()
+	if err := e.DurableStore.Beat(ctx, e.holder, aliveFor); err != nil && ctx.Err() == nil {
+		e.Metrics.DurableStoreErrors.Inc()
+		e.Logger.Warn("this instance could not show that it is alive", "error", err)
+	}
+}
+
+func (e *Engine) flushCounts(ctx context.Context) {
+	counts := e.counts.take()
+	if len(counts) == 0 {
+		return
+	}
+	left, err := e.DurableStore.CountDeliveries(ctx, counts)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			e.Metrics.DurableStoreErrors.Inc()
+			e.Logger.Warn("suppressed duplicates could not be counted yet", "error", err)
+		}
+		left = counts
+	}
+	e.counts.putBack(left)
+}
+
+// policyOf returns the policy under which r is worked on: that of its installation, or the
+// default if the installation is gone from the configuration.
+func (e *Engine) policyOf(r domain.Receipt) domain.ClaimPolicy {
+	if inst, ok := e.Installations.ByID(r.Installation); ok {
+		return inst.Policy
+	}
+	return e.Installations.Default
+}

@@ -1,0 +1,222 @@
+package intake
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/admitone/admitone/domain"
+)
+
+// An item is an event that waits to be begun, or is being dispatched.
+type item struct {
+	receipt      domain.Receipt
+	installation *Installation // nil if it is gone from the configuration
+	numbered     bool
+	waits        int // begins refused because of its conversation
+}
+
+// laned reports whether the item keeps its place in its conversation: that holds for first
+// attempts only.
+func (it *item) laned() bool { return it.numbered && it.receipt.State == domain.Claimed }
+
+// A queue holds what is admitted and not yet begun on this instance. A place in it is taken
+// before the claim, so that nothing is admitted which finds no place. Events of one
+// conversation come out one at a time, in the order of their claims.
+type queue struct {
+	size  int
+	ready chan *item // never blocks: each item has a place
+
+	mu     sync.Mutex
+	taken  int             // places
+	known  map[string]bool // receipts that have a place or are being dispatched
+	lanes  map[int64]*lane
+	closed bool
+	end    chan struct{}
+}
+
+// A lane is one conversation.
+type lane struct {
+	items []*item // those that wait, by seq
+	busy  bool    // one is ready, or being worked on, or waits for a time
+}
+
+func newQueue(size int) *queue {
+	return &queue{
+		size:  size,
+		ready: make(chan *item, size),
+		known: map[string]bool{},
+		lanes: map[int64]*lane{},
+		end:   make(chan struct{}),
+	}
+}
+
+// reserve takes at most n places and returns how many it got.
+func (q *queue) reserve(n int) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0
+	}
+	n = min(n, q.size-q.taken)
+	q.taken += n
+	return n
+}
+
+// release gives n places back.
+func (q *queue) release(n int) {
+	q.mu.Lock()
+	q.taken -= n
+	q.mu.Unlock()
+}
+
+// free returns how many places there are.
+func (q *queue) free() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.size - q.taken
+}
+
+func (q *queue) depth() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.taken
+}
+
+// know enters a receipt as this instance's before it is claimed, so that the sweep does not
+// take it for one that nobody knows of.
+func (q *queue) know(id string) {
+	q.mu.Lock()
+	q.known[id] = true
+	q.mu.Unlock()
+}
+
+func (q *queue) forget(id string) {
+	q.mu.Lock()
+	delete(q.known, id)
+	q.mu.Unlock()
+}
+
+func (q *queue) knows(id string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.known[id]
+}
+
+// push puts an item into the place that was reserved for it.
+func (q *queue) push(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.numbered {
+		q.known[it.receipt.ID] = true
+	}
+	if !it.laned() {
+		q.ready <- it
+		return
+	}
+	id := it.receipt.Key.Lane(it.receipt.Conversation)
+	l := q.lanes[id]
+	if l == nil {
+		l = &lane{}
+		q.lanes[id] = l
+	}
+	l.insert(it)
+	q.next(id, l)
+}
+
+func (l *lane) insert(it *item) {
+	i := sort.Search(len(l.items), func(i int) bool { return l.items[i].receipt.Seq > it.receipt.Seq })
+	l.items = slices.Insert(l.items, i, it)
+}
+
+// next makes the first of a lane ready unless one is at work. q.mu is held.
+func (q *queue) next(id int64, l *lane) {
+	switch {
+	case l.busy:
+	case len(l.items) == 0:
+		delete(q.lanes, id)
+	default:
+		l.busy = true
+		it := l.items[0]
+		l.items = l.items[1:]
+		q.ready <- it
+	}
+}
+
+// pop waits for an item. It returns nil when the queue is closed; then what is in it stays.
+// Events without a receipt come out even then: nobody else could take them up.
+func (q *queue) pop() *item {
+	select {
+	case <-q.end:
+	default:
+		select {
+		case it := <-q.ready:
+			return it
+		case <-q.end:
+		}
+	}
+	for {
+		select {
+		case it := <-q.ready:
+			if !it.numbered {
+				return it
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// begun gives back the place of an item whose dispatch has begun.
+func (q *queue) begun() { q.release(1) }
+
+// ended forgets an item that this instance is done with and lets the next of its
+// conversation come.
+func (q *queue) ended(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.known, it.receipt.ID)
+	if it.laned() {
+		q.advance(it)
+	}
+}
+
+func (q *queue) advance(it *item) {
+	id := it.receipt.Key.Lane(it.receipt.Conversation)
+	if l := q.lanes[id]; l != nil {
+		l.busy = false
+		q.next(id, l)
+	}
+}
+
+// postpone puts an item back whose turn has not come, and wakes its conversation after a while.
+func (q *queue) postpone(ctx context.Context, it *item, after time.Duration) {
+	time.AfterFunc(after, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if !it.laned() {
+			q.ready <- it
+			return
+		}
+		id := it.receipt.Key.Lane(it.receipt.Conversation)
+		l := q.lanes[id]
+		l.insert(it)
+		l.busy = false
+		q.next(id, l)
+	})
+}
+
+// close lets nothing more in or out.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		close(q.end)
+	}
+}

@@ -1,0 +1,139 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// Bounds of one look round.
+const (
+	sweepLimit = 100
+	pruneLimit = 1000
+	pruneLease = 2 * pruneEvery
+)
+
+// sweep takes up what nobody is at work on: it closes dispatches whose lease ran out, and
+// begins what is claimed by an instance that is gone or due to be tried again.
+func (e *Engine) sweep(ctx context.Context) {
+	if e.draining.Load() {
+		return
+	}
+	if err := errors.Join(e.expire(ctx), e.takeUp(ctx)); err != nil && ctx.Err() == nil {
+		e.Metrics.DurableStoreErrors.Inc()
+		e.Logger.Warn("what others left could not be taken up yet", "error", err)
+	}
+}
+
+// expire decides on receipts whose holder let the lease run out.
+func (e *Engine) expire(ctx context.Context) error {
+	for {
+		expired, err := e.DurableStore.Expired(ctx, sweepLimit)
+		if err != nil {
+			return err
+		}
+		for _, r := range expired {
+			step := e.policyOf(r).AfterExpiry(r.Guarantee, r.Attempt, time.Now())
+			err := e.DurableStore.Expire(ctx, r, step, "the lease ran out while it was being dispatched")
+			switch {
+			case errors.Is(err, domain.ErrFenced): // another instance, or its holder, was first
+			case err != nil:
+				return err
+			default:
+				e.Logger.Warn("a dispatch was cut short: its holder is gone", "receipt", r.ID, "tenant", r.Key.Tenant,
+					"platform", r.Key.Platform, "attempt", r.Attempt, "holder", r.Holder, "state", step.State)
+			}
+		}
+		if len(expired) < sweepLimit {
+			return nil
+		}
+	}
+}
+
+// takeUp fills the queue with what waits for somebody.
+func (e *Engine) takeUp(ctx context.Context) error {
+	for {
+		places := e.queue.reserve(sweepLimit)
+		if places == 0 {
+			return nil
+		}
+		receipts, err := e.DurableStore.TakeUp(ctx, e.holder, e.queue.knows, places, e.Installations.Default.Lease)
+		if err != nil {
+			e.queue.release(places)
+			return err
+		}
+		for _, r := range receipts {
+			in, _ := e.Installations.ByID(r.Installation)
+			e.queue.push(&item{receipt: r, installation: in, numbered: true})
+		}
+		e.queue.release(places - len(receipts))
+		if len(receipts) < places {
+			return nil
+		}
+	}
+}
+
+// prune deletes what is older than the policies say, of every tenant, if no other instance is
+// at it.
+func (e *Engine) prune(ctx context.Context) {
+	err := func() error {
+		mine, err := e.DurableStore.AcquireLease(ctx, "prune", e.holder, pruneLease)
+		if err != nil || !mine {
+			return err
+		}
+		tenants, err := e.DurableStore.Tenants(ctx)
+		if err != nil {
+			return err
+		}
+		for _, tenant := range tenants {
+			for _, scope := range e.Installations.pruneScopes(tenant, time.Now()) {
+				if err := e.pruneScope(ctx, scope); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}()
+	if err != nil && ctx.Err() == nil {
+		e.Metrics.DurableStoreErrors.Inc()
+		e.Logger.Warn("old receipts could not be pruned", "error", err)
+	}
+}
+
+func (e *Engine) pruneScope(ctx context.Context, scope ports.PruneScope) error {
+	for {
+		n, err := e.DurableStore.Prune(ctx, scope, pruneLimit)
+		if err != nil || n < pruneLimit {
+			return err
+		}
+		if !e.pause(breath, ctx.Done()) { // claims go first
+			return ctx.Err()
+		}
+	}
+}
+
+// pruneScopes says what is old of a tenant at now: the installations that have the default's
+// retention together, each other one by itself.
+func (d *Directory) pruneScopes(tenant string, now time.Time) []ports.PruneScope {
+	scope := func(p domain.ClaimPolicy) ports.PruneScope {
+		return ports.PruneScope{Tenant: tenant, Receipts: now.Add(-p.Retention), Payloads: now.Add(-p.PayloadRetention)}
+	}
+	rest := scope(d.Default)
+	var scopes []ports.PruneScope
+	for id, in := range d.byID {
+		if in.Tenant != tenant {
+			continue
+		}
+		if in.Policy.Retention == d.Default.Retention && in.Policy.PayloadRetention == d.Default.PayloadRetention {
+			continue
+		}
+		own := scope(in.Policy)
+		own.Only = []string{id}
+		scopes = append(scopes, own)
+		rest.Except = append(rest.Except, id)
+	}
+	return append(scopes, rest)
+}

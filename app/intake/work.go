@@ -1,0 +1,203 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// settledPerPrune is how many events are settled on this instance before it prunes ahead of time.
+const settledPerPrune = 5000
+
+// work begins, dispatches and settles events until the queue is closed.
+func (e *Engine) work() {
+	for it := e.queue.pop(); it != nil; it = e.queue.pop() {
+		if it.numbered {
+			e.workOn(it)
+		} else {
+			e.workOnce(it)
+		}
+	}
+}
+
+// workOn takes an item with a receipt through one attempt.
+func (e *Engine) workOn(it *item) {
+	policy := e.policyOf(it.receipt)
+	// the lease is counted from before it was taken: so it is over here no later than there
+	start := time.Now()
+	attempt, err := e.begin(it, policy.Lease)
+	switch {
+	case err == nil:
+	case errors.Is(err, ports.ErrWaits):
+		it.waits++
+		e.queue.postpone(e.life, it, min(time.Duration(it.waits)*10*time.Millisecond, 200*time.Millisecond))
+		return
+	case errors.Is(err, domain.ErrFenced):
+		e.Logger.Debug("an event was taken up by another instance", "receipt", it.receipt.ID)
+		e.queue.begun()
+		e.queue.ended(it)
+		return
+	default:
+		return // it stays claimed, and is handed back
+	}
+	e.queue.begun()
+	ctx, cancel := context.WithDeadline(e.life, start.Add(policy.Lease))
+	result := e.dispatch(ctx, it, attempt)
+	e.settles <- struct{}{}
+	e.settling.Go(func() {
+		defer func() { <-e.settles }()
+		defer cancel()
+		e.settle(ctx, it, policy, attempt, result)
+		e.queue.ended(it)
+	})
+}
+
+// begin commits that the next attempt of it has begun. While the store is out of reach it
+// tries again, unless the instance is to end.
+func (e *Engine) begin(it *item, lease time.Duration) (int, error) {
+	ref := ports.Ref{Tenant: it.receipt.Key.Tenant, ID: it.receipt.ID, Holder: e.holder, Attempt: it.receipt.Attempt}
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		attempt, err := e.DurableStore.Begin(e.life, ref, lease)
+		if err == nil || errors.Is(err, ports.ErrWaits) || errors.Is(err, domain.ErrFenced) {
+			return attempt, err
+		}
+		e.Metrics.DurableStoreErrors.Inc()
+		if !e.pause(pause, e.queue.end) {
+			return 0, err
+		}
+	}
+}
+
+// pause waits for d and reports whether the wait was whole.
+func (e *Engine) pause(d time.Duration, end <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-end:
+	case <-e.life.Done():
+	}
+	return false
+}
+
+// dispatch hands an event over once. What its channel can't read any more, or what makes code
+// panic, the application does not get: that is told, and ends nothing but this event.
+func (e *Engine) dispatch(ctx context.Context, it *item, attempt int) (result domain.Result) {
+	start := time.Now()
+	defer func() {
+		e.Metrics.DispatchSeconds.WithLabelValues(e.Config.Target, string(result.Outcome)).Observe(time.Since(start).Seconds())
+	}()
+	var err error
+	func() {
+		defer recovered(&err, domain.ErrUnreadable)
+		result, err = e.handOver(ctx, it, attempt)
+	}()
+	if err != nil {
+		return domain.Result{Outcome: domain.Rejected, Reason: reason(err)}
+	}
+	result.Reason = storable(result.Reason)
+	return result
+}
+
+func (e *Engine) handOver(ctx context.Context, it *item, attempt int) (domain.Result, error) {
+	r := it.receipt
+	c, ok := e.channels[r.Channel]
+	if !ok {
+		return domain.Result{Outcome: domain.Rejected, Reason: "the channel is not offered here"}, nil
+	}
+	content, err := c.Decode(event(r))
+	if err != nil {
+		return domain.Result{}, err
+	}
+	d := ports.Dispatch{
+		ID: r.ID, Key: r.Key, Channel: r.Channel, Kind: r.Kind, MessageKey: r.MessageKey, Attempt: attempt,
+		ReceivedAt: r.ClaimedAt, Content: content,
+	}
+	if it.installation != nil {
+		d.URL = it.installation.DispatchURL
+	}
+	return e.Dispatcher.Dispatch(ctx, d), nil
+}
+
+// event returns the event of r as its channel extracted it.
+func event(r domain.Receipt) domain.Event {
+	return domain.Event{
+		ID: r.Key.EventID, Account: r.Key.Account, MessageKey: r.MessageKey, Kind: r.Kind, Conversation: r.Conversation,
+		Digest: r.Digest, VendorAttempt: r.VendorAttempt, Payload: r.Payload,
+	}
+}
+
+// settle records how an attempt ended. A store that is out of reach is tried until the lease
+// is over: so the outcome is kept, and never settled late.
+func (e *Engine) settle(ctx context.Context, it *item, policy domain.ClaimPolicy, attempt int, result domain.Result) {
+	r := it.receipt
+	step := policy.After(result.Outcome, r.Guarantee, attempt, time.Now())
+	s := ports.Settlement{
+		Ref:    ports.Ref{Tenant: r.Key.Tenant, ID: r.ID, Holder: e.holder, Attempt: attempt},
+		Step:   step,
+		Reason: result.Reason,
+	}
+	var err error
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err = e.DurableStore.Settle(ctx, s)
+		if err == nil || errors.Is(err, domain.ErrFenced) {
+			break
+		}
+		e.Metrics.DurableStoreErrors.Inc()
+		if ctx.Err() != nil || !e.pause(pause, ctx.Done()) {
+			break
+		}
+	}
+	if err != nil {
+		e.Logger.Error("the outcome of a dispatch could not be recorded within its lease",
+			"receipt", r.ID, "tenant", r.Key.Tenant, "outcome", result.Outcome, "error", err)
+		return
+	}
+	if n := e.settled.Add(1); n%settledPerPrune == 0 {
+		select {
+		case e.pruneDue <- struct{}{}:
+		default:
+		}
+	}
+	switch step.State {
+	case domain.Handled:
+		e.remember(r.Key.Digest(), r.Digest, policy.FastTTL)
+	case domain.Retrying:
+		time.AfterFunc(time.Until(step.DueAt), e.Nudge)
+	case domain.Failed:
+		e.Logger.Warn("an event was given up", "receipt", r.ID, "tenant", r.Key.Tenant, "platform", r.Key.Platform,
+			"outcome", result.Outcome, "reason", result.Reason, "attempt", attempt)
+	case domain.Claimed, domain.Dispatching, domain.Lost, domain.Discarded:
+	}
+}
+
+// remember tells the fast store that an event is handled. That it can't is no harm.
+func (e *Engine) remember(key, content domain.Digest, ttl time.Duration) {
+	if e.FastStore == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.life, time.Second)
+	defer cancel()
+	if err := e.FastStore.Remember(ctx, key, ports.MarkOf(content), ttl); err != nil {
+		e.Metrics.FastStoreErrors.Inc()
+	}
+}
+
+// workOnce takes an item without a receipt through its only attempt.
+func (e *Engine) workOnce(it *item) {
+	e.queue.begun()
+	ctx, cancel := context.WithTimeout(e.life, e.policyOf(it.receipt).Lease)
+	defer cancel()
+	result := e.dispatch(ctx, it, 1)
+	r := it.receipt
+	if result.Outcome == domain.Taken {
+		e.Logger.Debug("an unnumbered event was handled", "id", r.ID, "tenant", r.Key.Tenant, "platform", r.Key.Platform)
+		return
+	}
+	e.Logger.Warn("an unnumbered event was not handled; it leaves no receipt", "id", r.ID, "tenant", r.Key.Tenant,
+		"platform", r.Key.Platform, "kind", r.Kind, "outcome", result.Outcome, "reason", result.Reason)
+}
