@@ -31,6 +31,8 @@ func decodeJSON(body []byte) (domain.Content, error) {
 		return domain.Content{}, err
 	}
 	event := field(root, "event")
+	var in inner
+	in.read(event)
 	// An edit and a deletion tell of the message within; their own ts is that of the event.
 	message := event
 	switch text(field(event, "subtype")) {
@@ -41,7 +43,7 @@ func decodeJSON(body []byte) (domain.Content, error) {
 	}
 	c := domain.Content{
 		Conversation: domain.Conversation{
-			ExternalID: domain.StorableID(readInner(event).conversation()),
+			ExternalID: domain.StorableID(in.conversation()),
 			Thread:     clean(thread(event, message)),
 		},
 		Sender: sender(event, message),
@@ -140,9 +142,8 @@ func parseTS(ts string) time.Time {
 	if err != nil || seconds <= 0 || seconds > lastSecond {
 		return time.Time{}
 	}
-	fraction = (fraction + "000000")[:micros]
-	n, err := strconv.ParseUint(fraction, 10, 32)
-	if err != nil {
+	n, err := strconv.Atoi((fraction + "000000")[:micros])
+	if err != nil || n < 0 {
 		n = 0
 	}
 	return time.Unix(seconds, int64(n)*int64(time.Microsecond)).UTC()

@@ -47,7 +47,8 @@ func extractJSON(body []byte) (channels.Batch, error) {
 	if err != nil {
 		return channels.Batch{}, err
 	}
-	env := readEnvelope(root)
+	var env envelope
+	env.read(root)
 	payload := domain.Payload{MediaType: mediaJSON, Body: body}
 	switch kind := env.kind; {
 	case kind.Type != gjson.String || kind.Str == "":
@@ -64,14 +65,15 @@ func extractJSON(body []byte) (channels.Batch, error) {
 		return channels.Batch{}, fmt.Errorf("%w: event_callback with neither an event nor an id", domain.ErrUnreadable)
 	}
 	event := domain.Event{Account: env.account(), Kind: domain.Other, Payload: payload}
+	var in inner
 	if !env.event.IsObject() {
-		event.ID = env.id(inner{}, root.Raw)
+		event.ID = env.id(&in, root.Raw)
 		event.Digest = domain.DigestOf(root.Raw)
 		return one(event), nil
 	}
-	in := readInner(env.event)
-	event.ID = env.id(in, root.Raw)
-	event.Kind = env.kindOf(in)
+	in.read(env.event)
+	event.ID = env.id(&in, root.Raw)
+	event.Kind = env.kindOf(&in)
 	channel := in.conversation()
 	event.Conversation = strings.Clone(domain.StorableID(channel))
 	if ts := text(in.ts); event.Kind == domain.MessageCreated && channel != "" && ts != "" {
@@ -132,8 +134,8 @@ func keep(at *gjson.Result, v gjson.Result) {
 	}
 }
 
-func readEnvelope(root gjson.Result) envelope {
-	var e envelope
+// read fills e from root.
+func (e *envelope) read(root gjson.Result) {
 	root.ForEach(func(name, v gjson.Result) bool {
 		switch name.Str {
 		case "type":
@@ -158,11 +160,10 @@ func readEnvelope(root gjson.Result) envelope {
 		return true
 	})
 	e.auth = element(e.auth)
-	return e
 }
 
-func readInner(event gjson.Result) inner {
-	var in inner
+// read fills in from event.
+func (in *inner) read(event gjson.Result) {
 	event.ForEach(func(name, v gjson.Result) bool {
 		switch name.Str {
 		case "type":
@@ -194,13 +195,12 @@ func readInner(event gjson.Result) inner {
 		}
 		return true
 	})
-	return in
 }
 
 // account returns the workspace or organisation whose installation the event was sent to.
 // Only the authorization tells it: team_id of the envelope, and the more so that of the
 // event, may be the other workspace of a shared channel.
-func (e envelope) account() string {
+func (e *envelope) account() string {
 	team, enterprise, orgWide := e.team, e.enterprise, e.orgWide
 	if e.auth.Exists() {
 		team, enterprise, orgWide = field(e.auth, "team_id"), field(e.auth, "enterprise_id"), field(e.auth, "is_enterprise_install")
@@ -218,7 +218,7 @@ func account(team, enterprise string, orgWide bool) string {
 
 // id returns the event id. Slack's are unique within the app: two apps of one workspace
 // have been sent one id for the message that mentions both.
-func (e envelope) id(in inner, body string) string {
+func (e *envelope) id(in *inner, body string) string {
 	if id := text(e.eventID); id != "" {
 		return domain.StorableID(text(e.app) + "/" + id)
 	}
@@ -234,7 +234,7 @@ func (e envelope) id(in inner, body string) string {
 		in.channel.Raw, in.user.Raw, in.item.Raw, at).String()
 }
 
-func (e envelope) kindOf(in inner) domain.Kind {
+func (e *envelope) kindOf(in *inner) domain.Kind {
 	switch text(in.kind) {
 	case "message":
 		return e.messageKind(in)
@@ -248,7 +248,7 @@ func (e envelope) kindOf(in inner) domain.Kind {
 	return domain.Other
 }
 
-func (e envelope) messageKind(in inner) domain.Kind {
+func (e *envelope) messageKind(in *inner) domain.Kind {
 	switch text(in.subtype) {
 	case "", "bot_message", "file_comment", "file_share", "me_message", "thread_broadcast":
 		// An inner message without a subtype is message_replied, which Slack sends so by
@@ -258,7 +258,8 @@ func (e envelope) messageKind(in inner) domain.Kind {
 		}
 		return domain.MessageCreated
 	case "message_changed":
-		if e.own(readInner(in.message)) {
+		var edited inner
+		if edited.read(in.message); e.own(&edited) {
 			return domain.Other
 		}
 		return domain.MessageEdited
@@ -272,7 +273,7 @@ func (e envelope) messageKind(in inner) domain.Kind {
 
 // own reports whether the message was written by the very app that the event is sent to.
 // To an application that answers messages its own would be one more to answer.
-func (e envelope) own(in inner) bool {
+func (e *envelope) own(in *inner) bool {
 	if app := text(e.app); app != "" && (text(in.app) == app || text(field(in.botProfile, "app_id")) == app) {
 		return true
 	}
@@ -281,7 +282,7 @@ func (e envelope) own(in inner) bool {
 }
 
 // conversation returns the channel in which the event took place, empty if in none.
-func (in inner) conversation() string {
+func (in *inner) conversation() string {
 	switch {
 	case in.channel.IsObject():
 		return text(field(in.channel, "id"))

@@ -107,7 +107,7 @@ func (e endpoint) Verify(r *channels.Request) error {
 	var got [signatureLen]byte
 	copy(got[:], signatures[0])
 	for _, pool := range e.secrets {
-		s := pool.Get().(*signer) //nolint:errcheck,forcetypeassert // the pool makes nothing else
+		s := pool.Get().(*signer)
 		same := hmac.Equal(s.sign(timestamps[0], r.Body), got[:])
 		pool.Put(s)
 		if same {
@@ -118,8 +118,8 @@ func (e endpoint) Verify(r *channels.Request) error {
 }
 
 // isSSLCheck reports whether body is the check of a certificate that Slack makes now and
-// then, in parts of its fleet unsigned. Nothing follows from one. A command whose text
-// speaks of ssl_check is none, so the form is parsed and not searched.
+// then. Its own libraries accept one unsigned, and nothing follows from it. A command whose
+// text speaks of ssl_check is none, so the form is parsed and not searched.
 func isSSLCheck(body []byte) bool {
 	if len(body) > maxSSLCheck || isJSON(body) {
 		return false
