@@ -2,8 +2,10 @@ package twilio
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,15 +58,25 @@ func decodeForm(body []byte) (domain.Content, error) {
 		Text:         first("Body"),
 		Raw:          raw,
 	}
-	// Media are numbered from 0. NumMedia tells how many, but what is there counts, and there
-	// are no more than parameters.
-	for i := range ps {
-		n := strconv.Itoa(i)
-		if url := first("MediaUrl" + n); url != "" {
-			c.Attachments = append(c.Attachments, domain.Attachment{URL: url, Type: first("MediaContentType" + n)})
-		}
+	for _, n := range media(values) {
+		c.Attachments = append(c.Attachments, domain.Attachment{URL: first("MediaUrl" + n), Type: first("MediaContentType" + n)})
 	}
 	return c, nil
+}
+
+// media returns the numbers of the media in values, in their order. NumMedia tells how many
+// there are, but what is there counts.
+func media(values map[string][]string) []string {
+	var numbers []string
+	for name, urls := range values {
+		if n, ok := strings.CutPrefix(name, "MediaUrl"); ok && n != "" && urls[0] != "" && strings.Trim(n, "0123456789") == "" {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.SortFunc(numbers, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	})
+	return numbers
 }
 
 // rawForm returns values as an object of strings, or of lists of strings for repeated names.

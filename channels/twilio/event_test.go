@@ -3,6 +3,7 @@ package twilio_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -343,7 +344,7 @@ func TestRawHoldsEveryParameter(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `map[Bare: Body:<b> Empty: Foo:[2 1 2] MessageSid:SM1]`
-	if s := sprint(got); s != want {
+	if s := fmt.Sprint(got); s != want {
 		t.Errorf("raw %s, want %s", s, want)
 	}
 }
@@ -359,7 +360,7 @@ func TestAttachmentsFollowTheirNumbers(t *testing.T) {
 	for _, a := range decode(t, event(t, form.Encode())).Attachments {
 		got = append(got, a.URL+" "+a.Type)
 	}
-	if s := strings.Join(got, ", "); s != "https://m/0 image/0, https://m/2 image/2" {
+	if s := strings.Join(got, ", "); s != "https://m/0 image/0, https://m/2 image/2, https://m/10 image/10" {
 		t.Errorf("attachments %s", s)
 	}
 }

@@ -3,15 +3,12 @@ package twilio_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/admitone/admitone/channels/twilio"
 	"github.com/admitone/admitone/domain"
 )
-
-func sprint(v any) string { return fmt.Sprint(v) }
 
 // FuzzExtract checks that whatever Twilio signs gives events that can be stored, decoded and
 // dispatched, or is told to be unreadable, and the same at the second reading.

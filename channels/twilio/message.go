@@ -91,16 +91,14 @@ func (m message) conversation(k domain.Kind) string {
 // status may come with several error codes; a fallback request repeats an inbound message
 // with the error code of the first attempt, and is the same event.
 func (m message) eventID(k domain.Kind, d domain.Digest) string {
-	id := "fallback:" + d.String()
 	switch {
 	case m.sid == "":
 	case k == domain.MessageCreated:
-		id = "in:" + m.sid
+		return domain.StorableID("in:" + m.sid)
+	case k == domain.MessageStatus && m.errorCode != "":
+		return domain.StorableID("st:" + m.sid + ":" + m.status + ":" + m.errorCode)
 	case k == domain.MessageStatus:
-		id = "st:" + m.sid + ":" + m.status
-		if m.errorCode != "" {
-			id += ":" + m.errorCode
-		}
+		return domain.StorableID("st:" + m.sid + ":" + m.status)
 	}
-	return domain.StorableID(id)
+	return "fallback:" + d.String()
 }
