@@ -147,7 +147,7 @@ func serveAdmin(t *testing.T, cfg web.AdminConfig) api {
 	return api{t, url, client}
 }
 
-func (a api) call(method, path, body string, header ...string) (*http.Response, string) {
+func (a api) call(method, path, body string, header ...string) (head, string) {
 	a.t.Helper()
 	req := request(a.t, method, a.url+path, strings.NewReader(body))
 	for i := 0; i+1 < len(header); i += 2 {
@@ -156,7 +156,7 @@ func (a api) call(method, path, body string, header ...string) (*http.Response, 
 	return do(a.t, a.client, req)
 }
 
-func (a api) get(path string) (*http.Response, string) {
+func (a api) get(path string) (head, string) {
 	a.t.Helper()
 	return a.call(http.MethodGet, path, "")
 }
@@ -167,6 +167,12 @@ func object(t *testing.T, text string) map[string]any {
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
 		t.Fatalf("%q is no JSON object: %v", text, err)
 	}
+	return m
+}
+
+// members returns the members of a JSON object; none if v is no object.
+func members(v any) map[string]any {
+	m, _ := v.(map[string]any)
 	return m
 }
 
@@ -189,11 +195,11 @@ func TestReceiptHasExactlyTheFieldsOfTheContract(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(page)); !slices.Equal(got, []string{"next", "receipts"}) {
 		t.Errorf("page has %v; want next and receipts", got)
 	}
-	list := page["receipts"].([]any)
-	if !reflect.DeepEqual(list[1], any(fields)) {
-		t.Errorf("receipt = %v; want %v", list[1], fields)
+	list, _ := page["receipts"].([]any)
+	if len(list) != 2 || !reflect.DeepEqual(list[1], any(fields)) {
+		t.Fatalf("receipts = %v; want two, the second %v", list, fields)
 	}
-	lost := list[0].(map[string]any)
+	lost := members(list[0])
 	for _, name := range []string{"begun_at", "handled_at", "lease_until"} {
 		if v, there := lost[name]; !there || v != nil {
 			t.Errorf("%s of a receipt that has none = %v; want null", name, v)
@@ -427,7 +433,7 @@ func TestErrorsTellNothingOfTheInside(t *testing.T) {
 	}
 }
 
-func isProblem(t *testing.T, res *http.Response, body string) {
+func isProblem(t *testing.T, res head, body string) {
 	t.Helper()
 	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("%d has type %q; want application/problem+json", res.StatusCode, got)
@@ -510,7 +516,8 @@ func TestReadinessTellsEachDependency(t *testing.T) {
 		body  string
 	}{
 		{
-			web.Readiness{Ready: true, Dependencies: []web.Dependency{{Name: "fast store", Detail: "time-out"}}}, 200,
+			web.Readiness{Ready: true, Dependencies: []web.Dependency{{Name: "fast store", Detail: "time-out"}}},
+			200,
 			`{"ready":true,"dependencies":[{"name":"fast store","ready":false,"needed":false,"detail":"time-out"}]}`,
 		},
 		{web.Readiness{}, 503, `{"ready":false,"dependencies":[]}`},
@@ -550,7 +557,7 @@ func TestStats(t *testing.T) {
 	empty.counts = func() ([]ports.Count, error) { return nil, nil }
 	empty.oldestOpen = func() (time.Time, error) { return time.Time{}, nil }
 	_, body = serveAdmin(t, config(empty)).get("/api/v1/stats")
-	if m := object(t, body); m["oldest_open"] != nil || len(m["counts"].([]any)) != 0 {
+	if !strings.HasPrefix(body, `{"counts":[],"oldest_open":null,`) {
 		t.Errorf("stats of an empty ledger = %s; want no time and an empty list", body)
 	}
 }

@@ -36,7 +36,7 @@ func readBody(buf []byte, r io.Reader, declared, limit int64) ([]byte, error) {
 		if int64(len(buf)) > limit {
 			return buf, errTooLarge
 		}
-		if err == io.EOF { //nolint:errorlint // a reader's end is the bare value
+		if err == io.EOF {
 			return buf, nil
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -55,9 +56,7 @@ func TestBodyUpToTheLimitIsDeliveredAndNoByteMore(t *testing.T) {
 func TestMailIsDeliveredWhole(t *testing.T) {
 	t.Parallel()
 	want := make([]byte, mail)
-	for i := range want {
-		want[i] = byte(i * 7 >> 3)
-	}
+	_, _ = rand.NewChaCha8([32]byte{}).Read(want)
 	same := false
 	url, client := servePublic(t, &inbound{
 		route: func(string, string, string) (ports.Route, error) { return ports.Route{MaxBody: mail}, nil },
@@ -80,7 +79,7 @@ func (e *endless) Read(p []byte) (int, error) { e.read += int64(len(p)); return 
 func (*endless) Close() error { return nil }
 
 func TestMemoryFollowsWhatArrivesNotWhatIsPromised(t *testing.T) {
-	const max = 1 << 20
+	const top = 1 << 20
 	for _, c := range []struct {
 		name     string
 		declared int64
@@ -88,14 +87,14 @@ func TestMemoryFollowsWhatArrivesNotWhatIsPromised(t *testing.T) {
 		want     int
 		memory   uint64
 	}{
-		{"endless without length", -1, new(endless), http.StatusRequestEntityTooLarge, 4 * max},
-		{"longer than told", 100, new(endless), http.StatusRequestEntityTooLarge, 4 * max},
+		{"endless without length", -1, new(endless), http.StatusRequestEntityTooLarge, 4 * top},
+		{"longer than told", 100, new(endless), http.StatusRequestEntityTooLarge, 4 * top},
 		{"much told", 2 << 30, new(endless), http.StatusRequestEntityTooLarge, 64 << 10},
-		{"much told within the limit, little sent", max, io.NopCloser(strings.NewReader("hi")), http.StatusOK, 64 << 10},
+		{"much told within the limit, little sent", top, io.NopCloser(strings.NewReader("hi")), http.StatusOK, 64 << 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := web.Public(web.PublicConfig{
-				Inbound: fixed{ports.Route{MaxBody: max}, ports.Answer{Status: http.StatusOK}},
+				Inbound: fixed{ports.Route{MaxBody: top}, ports.Answer{Status: http.StatusOK}},
 				Log:     slog.New(slog.DiscardHandler),
 			})
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/in/slack", nil)
@@ -111,7 +110,7 @@ func TestMemoryFollowsWhatArrivesNotWhatIsPromised(t *testing.T) {
 			if used := after.TotalAlloc - before.TotalAlloc; used > c.memory {
 				t.Errorf("%d bytes allocated; want at most %d", used, c.memory)
 			}
-			if e, ok := c.body.(*endless); ok && e.read > max+1 {
+			if e, ok := c.body.(*endless); ok && e.read > top+1 {
 				t.Errorf("%d bytes read; want at most one past the limit", e.read)
 			}
 		})
@@ -154,7 +153,7 @@ func TestBodyBrokenOffIsNotDelivered(t *testing.T) {
 			if _, err := io.WriteString(conn, "POST /in/twilio/acme HTTP/1.1\r\nHost: x\r\n"+c.sent); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			if err := conn.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
 			if res := readResponse(t, conn); res.StatusCode != http.StatusBadRequest {
@@ -284,12 +283,12 @@ func TestLargeBufferIsNotKept(t *testing.T) {
 }
 
 // readResponse reads the head of an answer from a connection.
-func readResponse(t *testing.T, conn net.Conn) *http.Response {
+func readResponse(t *testing.T, conn net.Conn) head {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	return res
+	return head{res.StatusCode, res.Header}
 }

@@ -95,13 +95,13 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 			t.Errorf("%s is answered %d: %s", name, res.StatusCode, body)
 			continue
 		}
-		op, _ := at(doc, "paths", c.described, strings.ToLower(c.method)).(map[string]any)
+		op := members(at(doc, "paths", c.described, strings.ToLower(c.method)))
 		if op == nil {
 			t.Errorf("%s is not described", name)
 			continue
 		}
 		mediaType, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
-		media, _ := at(op, "responses", fmt.Sprint(c.want), "content", mediaType).(map[string]any)
+		media := members(at(op, "responses", fmt.Sprint(c.want), "content", mediaType))
 		if media == nil {
 			t.Errorf("%s: an answer of type %s is not described", name, mediaType)
 			continue
@@ -117,8 +117,8 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 			}
 		}
 	}
-	for path, item := range doc["paths"].(map[string]any) {
-		for method := range item.(map[string]any) {
+	for path, item := range members(doc["paths"]) {
+		for method := range members(item) {
 			if name := strings.ToUpper(method) + " " + path; !asked[name] {
 				t.Errorf("%s is described and was not asked", name)
 			}
@@ -129,9 +129,9 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 func TestDescriptionDemandsTheTokenWhereTheServerDoes(t *testing.T) {
 	t.Parallel()
 	_, text := serveAdmin(t, config(someLedger())).get("/api/v1/openapi.json")
-	for path, item := range object(t, text)["paths"].(map[string]any) {
-		for method, op := range item.(map[string]any) {
-			_, described := op.(map[string]any)["security"]
+	for path, item := range members(object(t, text)["paths"]) {
+		for method, op := range members(item) {
+			_, described := members(op)["security"]
 			if want := strings.HasPrefix(path, "/api/"); described != want {
 				t.Errorf("%s %s is described with a token: %t; want %t", method, path, described, want)
 			}
@@ -141,20 +141,19 @@ func TestDescriptionDemandsTheTokenWhereTheServerDoes(t *testing.T) {
 
 func at(v any, path ...string) any {
 	for _, name := range path {
-		m, _ := v.(map[string]any)
-		v = m[name]
+		v = members(v)[name]
 	}
 	return v
 }
 
 // conform returns how value departs from a schema, as far as the description's schemas go.
 func conform(doc map[string]any, schema, value any, where string) []string {
-	s, _ := schema.(map[string]any)
+	s := members(schema)
 	if ref, ok := s["$ref"].(string); ok {
 		return conform(doc, at(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...), value, where)
 	}
 	var wrong []string
-	if types := typesOf(s); len(types) > 0 && !slices.Contains(types, typeOf(value)) &&
+	if types := texts(s["type"]); len(types) > 0 && !slices.Contains(types, typeOf(value)) &&
 		(typeOf(value) != "integer" || !slices.Contains(types, "number")) {
 		return []string{fmt.Sprintf("%s is %s; described as %v", where, typeOf(value), types)}
 	}
@@ -173,10 +172,9 @@ func conform(doc map[string]any, schema, value any, where string) []string {
 			wrong = append(wrong, conform(doc, s["items"], e, fmt.Sprintf("%s[%d]", where, i))...)
 		}
 	case map[string]any:
-		properties, _ := s["properties"].(map[string]any)
-		required, _ := s["required"].([]any)
-		for _, name := range required {
-			if _, there := v[name.(string)]; !there {
+		properties := members(s["properties"])
+		for _, name := range texts(s["required"]) {
+			if _, there := v[name]; !there {
 				wrong = append(wrong, fmt.Sprintf("%s lacks %v", where, name))
 			}
 		}
@@ -195,18 +193,19 @@ func conform(doc map[string]any, schema, value any, where string) []string {
 	return wrong
 }
 
-func typesOf(schema map[string]any) []string {
-	switch t := schema["type"].(type) {
-	case string:
-		return []string{t}
-	case []any:
-		var types []string
-		for _, e := range t {
-			types = append(types, e.(string))
-		}
-		return types
+// texts returns a text, or a list of them, as a list.
+func texts(v any) []string {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
 	}
-	return nil
+	var all []string
+	for _, e := range list {
+		if text, ok := e.(string); ok {
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
 func typeOf(value any) string {
