@@ -194,8 +194,12 @@ func TestHostileContentIsValidJSON(t *testing.T) {
 func TestUnknownPayloadsAreUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, p := range []domain.Payload{
-		{}, {MediaType: "application/json"}, {MediaType: "application/json", Body: []byte("[]")}, {MediaType: "text/plain", Body: []byte("{}")},
-		{MediaType: "application/x-www-form-urlencoded", Body: []byte("payload=x")}, {MediaType: "application/x-www-form-urlencoded", Body: []byte("%zz")},
+		{},
+		{MediaType: "application/json"},
+		{MediaType: "application/json", Body: []byte("[]")},
+		{MediaType: "text/plain", Body: []byte("{}")},
+		{MediaType: "application/x-www-form-urlencoded", Body: []byte("payload=x")},
+		{MediaType: "application/x-www-form-urlencoded", Body: []byte("%zz")},
 	} {
 		if _, err := slack.New().Decode(domain.Event{Payload: p}); !errors.Is(err, domain.ErrUnreadable) {
 			t.Errorf("Decode(%q %q) = %v; want ErrUnreadable", p.MediaType, p.Body, err)
