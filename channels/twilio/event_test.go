@@ -327,7 +327,9 @@ func TestWhatCannotBeReadIsToldAsSuch(t *testing.T) {
 func TestPayloadOfAnotherFormIsUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, p := range []domain.Payload{
-		{}, {MediaType: "text/plain", Body: []byte("x")}, {MediaType: "application/json", Body: []byte("{")},
+		{},
+		{MediaType: "text/plain", Body: []byte("x")},
+		{MediaType: "application/json", Body: []byte("{")},
 		{MediaType: "application/x-www-form-urlencoded"},
 	} {
 		if c, err := twilio.New().Decode(domain.Event{Payload: p}); !errors.Is(err, domain.ErrUnreadable) {
