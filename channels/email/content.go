@@ -24,10 +24,12 @@ const (
 	// kilobyte, and a delimiter six bytes.
 	maxDelimiters = 5000
 	// maxMultiparts is how many parts may hold parts: each level of nesting reads every
-	// byte within it once more.
-	maxMultiparts = 32
+	// byte within it once more, at about a second for 25 MiB.
+	maxMultiparts = 10
 	// maxMarkup is how many bytes of HTML are turned into text.
 	maxMarkup = 1 << 20
+	// maxField is how many bytes of a field are decoded.
+	maxField = 64 << 10
 )
 
 // A Mail is what a mail says, decoded: valid UTF-8 without NUL.
@@ -43,23 +45,22 @@ type Mail struct {
 // broken: of a mail that no parser understands there is at least what its header says.
 func Read(raw []byte) Mail {
 	h := readHeader(raw)
-	m := Mail{Subject: clean(enmime.DecodeRFC2047(legacy(flat(h.subject)))), Sender: sender(h.from)}
-	if t, err := mail.ParseDate(string(flat(h.date))); err == nil {
-		m.Date = t
-	}
+	m := Mail{Subject: clean(enmime.DecodeRFC2047(field(h.subject))), Sender: sender(h.from), Date: date(h.date)}
 	root, err := parse(raw)
 	if err != nil {
-		m.Text = text(string(h.body))
+		m.Text = text(h.body)
 		return m
 	}
 	var plain, markup []string
 	root.DepthMatchAll(func(p *enmime.Part) bool {
+		holds := strings.HasPrefix(p.ContentType, "multipart/")
 		switch {
-		case strings.HasPrefix(p.ContentType, "multipart/") && p.FirstChild != nil:
-		case p.Disposition != "attachment" && (p.ContentType == "text/plain" || p.ContentType == ""):
-			plain = append(plain, text(string(p.Content)))
+		case holds && p.Boundary != "":
+		case p.Disposition != "attachment" &&
+			(p.ContentType == "text/plain" || p.ContentType == "" || holds && p == root):
+			plain = append(plain, text(p.Content))
 		case p.Disposition != "attachment" && p.ContentType == "text/html":
-			markup = append(markup, string(p.Content[:min(len(p.Content), maxMarkup)]))
+			markup = append(markup, legacy(p.Content[:min(len(p.Content), maxMarkup)]))
 		default:
 			m.Attachments = append(m.Attachments, domain.Attachment{
 				Type: clean(p.ContentType), Name: clean(p.FileName), Size: int64(len(p.Content)),
@@ -69,7 +70,7 @@ func Read(raw []byte) Mail {
 	})
 	if m.Text = strings.Trim(strings.Join(plain, "\n"), "\n"); m.Text == "" && len(markup) > 0 {
 		if t, err := html2text.FromString(markup[0]); err == nil {
-			m.Text = text(t)
+			m.Text = text([]byte(t))
 		}
 	}
 	return m
@@ -105,8 +106,9 @@ func parse(raw []byte) (root *enmime.Part, err error) {
 		enmime.MultipartWOBoundaryAsSinglePart(true),
 		enmime.SetReadPartErrorPolicy(func(*enmime.Part, error) bool { return true }),
 		enmime.MaxStoredPartErrors(1),
+		enmime.DisableCharacterDetection(true), // a guess is for mail that names no charset
 		enmime.SetCustomParseMediaType(func(ctype string) (string, map[string]string, []string, error) {
-			mtype, params, invalid, err := mediatype.Parse(ctype)
+			mtype, params, invalid, err := mediatype.Parse(ctype[:min(len(ctype), maxField)])
 			if b := params["boundary"]; b != "" && !seen[b] {
 				if len(seen) == maxMultiparts {
 					delete(params, "boundary")
@@ -134,7 +136,7 @@ func bounded(raw []byte) []byte {
 }
 
 func sender(from []byte) domain.Sender {
-	value := legacy(flat(from))
+	value := field(from)
 	if list, err := enmime.ParseAddressList(value); err == nil && len(list) > 0 {
 		return domain.Sender{ID: clean(list[0].Address), Name: clean(list[0].Name)}
 	}
@@ -149,21 +151,37 @@ func sender(from []byte) domain.Sender {
 	return domain.Sender{ID: clean(value)}
 }
 
-// legacy returns the value of a field as UTF-8. Bytes that are not belong to a program that
-// knows no encoded words: Windows-1252 is the likeliest.
-func legacy(value []byte) string {
-	if utf8.Valid(value) {
-		return string(value)
+// date returns the time in the value of a Date field in UTC; zero if it has none that JSON
+// can hold.
+func date(value []byte) time.Time {
+	t, err := mail.ParseDate(field(value))
+	if t = t.UTC(); err != nil || t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
 	}
-	if s, err := charmap.Windows1252.NewDecoder().Bytes(value); err == nil {
-		return string(s)
-	}
-	return string(value)
+	return t
 }
 
-// text returns s with LF line ends and no blank lines around it.
-func text(s string) string {
-	s = strings.ReplaceAll(clean(s), "\r\n", "\n")
+// field returns the value of a field, of which encoded words are still to be decoded.
+func field(value []byte) string {
+	s := legacy(flat(value))
+	return s[:min(len(s), maxField)]
+}
+
+// legacy returns b as UTF-8. Bytes that are not come from a program that neither encodes nor
+// says its charset: Windows-1252 is the likeliest.
+func legacy(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	if s, err := charmap.Windows1252.NewDecoder().Bytes(b); err == nil {
+		return string(s)
+	}
+	return string(b)
+}
+
+// text returns b with LF line ends and no blank lines around it.
+func text(b []byte) string {
+	s := strings.ReplaceAll(clean(legacy(b)), "\r\n", "\n")
 	return strings.Trim(s, "\r\n")
 }
 

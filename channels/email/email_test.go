@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -364,5 +365,68 @@ func TestRawIsTheWholeMail(t *testing.T) {
 	want := `{"eml":"` + base64.StdEncoding.EncodeToString(raw) + `"}`
 	if got := string(email.Content("c", raw).Raw); got != want {
 		t.Errorf("Raw = %s; want %s", got, want)
+	}
+}
+
+func TestDateIsOneThatJSONCanHold(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]time.Time{
+		"Tue, 03 Feb 2026 09:15:00 +0100 (CET)": time.Date(2026, 2, 3, 8, 15, 0, 0, time.UTC),
+		"Tue, 03 Feb 2026 09:15:00 +2400":       time.Date(2026, 2, 2, 9, 15, 0, 0, time.UTC),
+		"1 Jan 0000 00:00 +0100":                {},
+		"yesterday":                             {},
+		"":                                      {},
+	} {
+		c := email.Content("c", []byte("Date: "+value+"\n\n"))
+		if !c.Time.Equal(want) {
+			t.Errorf("Date: %s: Time = %s; want %s", value, c.Time, want)
+		}
+		if _, err := json.Marshal(c); err != nil {
+			t.Errorf("Date: %s: %v", value, err)
+		}
+	}
+}
+
+func TestReadStopsAtAMailMadeToBeExpensive(t *testing.T) {
+	t.Parallel()
+	parts := "Content-Type: multipart/mixed; boundary=b\n\nhead\n" +
+		strings.Repeat("--b\nContent-Type: image/png\n\nx\n", 20000)
+	if n := len(email.Read([]byte(parts)).Attachments); n == 0 || n > 5000 {
+		t.Errorf("20000 parts: %d attachments; want at most 5000", n)
+	}
+	var nested strings.Builder
+	nested.WriteString("Subject: deep\nContent-Type: multipart/mixed; boundary=b0\n\n")
+	for i := range 3000 {
+		fmt.Fprintf(&nested, "--b%d\nContent-Type: multipart/mixed; boundary=b%d\n\n", i, i+1)
+	}
+	if got := email.Read([]byte(nested.String())).Subject; got != "deep" {
+		t.Errorf("3000 levels: Subject = %q; want deep", got)
+	}
+	deepest := "Content-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: multipart/related; boundary=b\n\n" +
+		"--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nhello\n--c--\n--b--\n--a--\n"
+	if got := email.Read([]byte(deepest)).Text; got != "hello" {
+		t.Errorf("three levels: Text = %q; want hello", got)
+	}
+}
+
+func TestTextOfOddMail(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ raw, want string }{
+		"no MIME at all":           {"Subject: a\r\n\r\nline\r\nline\r\n", "line\nline"},
+		"multipart, no boundary":   {"Content-Type: multipart/mixed\n\nhello\n", "hello"},
+		"boundary never stands":    {"Content-Type: multipart/mixed; boundary=q\n\nhello\n", ""},
+		"cut in the middle":        {"Content-Type: multipart/mixed; boundary=q\n\n--q\nContent-Type: text/plain\n\nhello\n", "hello"},
+		"latin-1 that is cp1252":   {"Content-Type: text/plain; charset=iso-8859-1\n\n\x80 5", "€ 5"},
+		"no charset, not UTF-8":    {"Subject: a\n\ngr\xfcn", "grün"},
+		"text attachment is none":  {"Content-Type: multipart/mixed; boundary=q\n\n--q\n\nhi\n--q\nContent-Disposition: attachment; filename=a.txt\nContent-Type: text/plain\n\nno\n--q--\n", "hi"},
+		"two plain parts":          {"Content-Type: multipart/mixed; boundary=q\n\n--q\n\none\n--q\n\ntwo\n--q--\n", "one\ntwo"},
+		"HTML beside an empty one": {"Content-Type: multipart/alternative; boundary=q\n\n--q\n\n\n--q\nContent-Type: text/html\n\n<p>hi</p>\n--q--\n", "hi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := email.Read([]byte(c.raw)).Text; got != c.want {
+				t.Errorf("Text = %q; want %q", got, c.want)
+			}
+		})
 	}
 }

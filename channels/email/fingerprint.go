@@ -29,54 +29,43 @@ func (h *header) fingerprint() string {
 
 // bodyHash hashes body in pieces: a mail may have 25 MiB, and a canonical copy of it would
 // be as large.
-func bodyHash(body []byte) [sha256.Size]byte {
-	w := chunks{hash: sha256.New()}
+func bodyHash(body []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	// Line ends and blanks are written only once something follows them, so that those at
+	// the end are dropped.
 	newlines, blank := 0, false
+	buf := make([]byte, 0, piece+2)
 	for i, c := range body {
 		switch c {
-		case '\r':
-			if i+1 < len(body) && body[i+1] == '\n' {
-				continue
+		case '\r', '\n':
+			if c == '\n' || i+1 == len(body) || body[i+1] != '\n' {
+				newlines, blank = newlines+1, false
 			}
-			newlines, blank = newlines+1, false
-		case '\n':
-			newlines, blank = newlines+1, false
+			continue
 		case ' ', '\t':
 			blank = true
-		default:
-			// Line ends and blanks are written only once something follows them, so that
-			// those at the end are dropped.
-			for ; newlines > 0; newlines-- {
-				w.put('\n')
-			}
-			if blank {
-				w.put(' ')
-				blank = false
-			}
-			w.put(c)
+			continue
 		}
+		for ; newlines > 0; newlines-- {
+			buf = flush(h, append(buf, '\n'))
+		}
+		if blank {
+			buf, blank = append(buf, ' '), false
+		}
+		buf = flush(h, append(buf, c))
 	}
-	return w.sum()
-}
-
-// chunks gathers single bytes for a hash.
-type chunks struct {
-	hash hash.Hash
-	buf  [4096]byte
-	n    int
-}
-
-func (w *chunks) put(c byte) {
-	if w.n == len(w.buf) {
-		w.hash.Write(w.buf[:])
-		w.n = 0
-	}
-	w.buf[w.n] = c
-	w.n++
-}
-
-func (w *chunks) sum() (sum [sha256.Size]byte) {
-	w.hash.Write(w.buf[:w.n])
-	w.hash.Sum(sum[:0])
+	h.Write(buf)
+	h.Sum(sum[:0])
 	return sum
+}
+
+const piece = 8 << 10
+
+// flush returns buf, or an empty one once it has hashed a piece.
+func flush(h hash.Hash, buf []byte) []byte {
+	if len(buf) < piece {
+		return buf
+	}
+	h.Write(buf)
+	return buf[:0]
 }

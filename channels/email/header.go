@@ -1,6 +1,9 @@
 package email
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // A header holds what is read from the top header of a mail. Values are as received, folds
 // included, and refer to the mail; of fields that stand several times the first one counts.
@@ -12,24 +15,31 @@ type header struct {
 	body                  []byte // everything after the first empty line
 }
 
+// value returns where the value of the field goes, nil if nobody asks for it. The lengths
+// come first: most fields of a header are others, and this runs before the acknowledgement.
 func (h *header) value(name []byte) *[]byte {
-	switch {
-	case bytes.EqualFold(name, []byte("From")):
-		return &h.from
-	case bytes.EqualFold(name, []byte("Date")):
-		return &h.date
-	case bytes.EqualFold(name, []byte("Subject")):
-		return &h.subject
-	case bytes.EqualFold(name, []byte("Message-ID")):
-		return &h.messageID
-	case bytes.EqualFold(name, []byte("X-Google-Original-Message-ID")):
-		return &h.googleID
-	case bytes.EqualFold(name, []byte("References")):
-		return &h.references
-	case bytes.EqualFold(name, []byte("In-Reply-To")):
-		return &h.inReplyTo
+	var v *[]byte
+	var want string
+	switch len(name) {
+	case len("From"):
+		if v, want = &h.from, "From"; name[0]|0x20 == 'd' {
+			v, want = &h.date, "Date"
+		}
+	case len("Subject"):
+		v, want = &h.subject, "Subject"
+	case len("Message-ID"):
+		if v, want = &h.messageID, "Message-ID"; name[0]|0x20 == 'r' {
+			v, want = &h.references, "References"
+		}
+	case len("In-Reply-To"):
+		v, want = &h.inReplyTo, "In-Reply-To"
+	case len(googleOriginal):
+		v, want = &h.googleID, googleOriginal
 	}
-	return nil
+	if v == nil || !strings.EqualFold(string(name), want) {
+		return nil
+	}
+	return v
 }
 
 // readHeader is a scanner of its own because the identity of a mail may not depend on the

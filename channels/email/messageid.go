@@ -2,16 +2,17 @@ package email
 
 import "strings"
 
-// What Google puts in place of a Message-ID that is missing or that it thinks malformed;
-// then X-Google-Original-Message-ID has the sender's.
+// What Google puts in place of a Message-ID that is missing or that it thinks malformed, by
+// its end, and the field in which it keeps a malformed one.
 const (
-	googleMissing = "SMTPIN_ADDED_MISSING@mx.google.com"
-	googleBroken  = "SMTPIN_ADDED_BROKEN@mx.google.com"
+	googleOriginal = "X-Google-Original-Message-ID"
+	googleMissing  = "SMTPIN_ADDED_MISSING@mx.google.com"
+	googleBroken   = "SMTPIN_ADDED_BROKEN@mx.google.com"
 )
 
 // id returns the id of a mail, or "" if its sender gave it none. An id that Google
-// made up is none; X-Google-Original-Message-ID counts only in place of one, and only if the
-// mail came from Gmail, since anybody can write that field.
+// made up is none; the one it kept counts only in place of it, and only if the mail came from
+// Gmail, since anybody can write that field.
 func (h *header) id(gmail bool) string {
 	id := parseID(h.messageID)
 	if gmail && strings.HasSuffix(id, googleBroken) {
