@@ -1,10 +1,12 @@
 package servertest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -43,12 +45,12 @@ func Redis(tb testing.TB, args ...string) *RedisServer {
 }
 
 // Sentinel starts a Redis Sentinel that watches master under the name name, and ends it
-// with the test.
-func Sentinel(tb testing.TB, master *RedisServer, name string) *RedisServer {
+// with the test. More lines for its configuration may follow, such as "sentinel auth-pass …".
+func Sentinel(tb testing.TB, master *RedisServer, name string, lines ...string) *RedisServer {
 	tb.Helper()
 	s := &RedisServer{tb: tb, dir: tb.TempDir(), port: freePort(tb)}
 	file := filepath.Join(s.dir, "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\n", name, master.port)
+	text := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\n", name, master.port) + strings.Join(lines, "\n") + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatalf("write the sentinel's configuration: %v", err)
 	}
@@ -117,8 +119,9 @@ func (s *RedisServer) Resume() {
 	s.signal(syscall.SIGCONT)
 }
 
-// Do sends one command and returns the reply as Redis writes it on the wire, without the
-// last line end: "+OK", ":104", "-ERR …", "$3\r\nabc".
+// Do sends one command and returns its reply: a string's bytes, or the line that Redis writes
+// on the wire, such as "+OK", ":104", "-ERR …", or "$-1" for a key that is not there. Of a list
+// it returns the first line only.
 func (s *RedisServer) Do(command ...string) string {
 	s.tb.Helper()
 	reply, err := s.roundTrip(command...)
@@ -194,31 +197,41 @@ func (s *RedisServer) roundTrip(command ...string) (string, error) {
 	for _, arg := range command {
 		fmt.Fprintf(&out, "$%d\r\n%s\r\n", len(arg), arg)
 	}
-	// QUIT makes the server close the connection once it has answered both.
-	out.WriteString("*1\r\n$4\r\nQUIT\r\n")
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		return "", fmt.Errorf("send: %w", err)
 	}
-	var in bytes.Buffer
-	if _, err := in.ReadFrom(conn); err != nil && in.Len() == 0 {
+	in := bufio.NewReader(conn)
+	line, err := in.ReadString('\n')
+	if err != nil {
 		return "", fmt.Errorf("receive: %w", err)
 	}
-	reply, ok := strings.CutSuffix(in.String(), "\r\n+OK\r\n")
-	if !ok {
-		return "", errors.New("receive: cut short")
+	line = strings.TrimSuffix(line, "\r\n")
+	size, err := strconv.Atoi(strings.TrimPrefix(line, "$"))
+	if !strings.HasPrefix(line, "$") || err != nil || size < 0 {
+		return line, nil
 	}
-	return reply, nil
+	bulk := make([]byte, size)
+	if _, err := io.ReadFull(in, bulk); err != nil {
+		return "", fmt.Errorf("receive: %w", err)
+	}
+	return string(bulk), nil
 }
 
+// freePort returns a port below those that the kernel gives to outgoing connections: a server
+// that is down for a moment finds its port free when it is started again.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+	for range 100 {
+		port := 15_000 + rand.IntN(15_000) //nolint:gosec // nothing secret
+		l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			tb.Fatalf("find a free port: %v", err)
+		}
+		return port
 	}
-	port := l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has no other
-	if err := l.Close(); err != nil {
-		tb.Fatalf("find a free port: %v", err)
-	}
-	return port
+	tb.Fatal("find a free port: none of 100 is")
+	return 0
 }
