@@ -1,9 +1,11 @@
 package channels
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 
 	"go.uber.org/fx"
 )
@@ -24,21 +26,25 @@ func (c Channel) complete() error {
 	if !nameForm.MatchString(c.Name) {
 		return fmt.Errorf("channel %q: a name is made of a-z and 0-9", c.Name)
 	}
-	for what, lacks := range map[string]bool{
-		"Platform":           c.Platform == "",
-		"Open":               c.Open == nil,
-		"Decode":             c.Decode == nil,
-		"Simulate":           c.Simulate == nil,
-		"Vendor.EventID":     c.Vendor.EventID == "",
-		"Vendor.RetryWindow": c.Vendor.RetryWindow == 0,
-		"Vendor.Deadline":    c.Vendor.Deadline == 0,
-		"Vendor.Behaviour":   c.Vendor.Behaviour == "",
+	var errs []error
+	for _, part := range []struct {
+		name  string
+		lacks bool
+	}{
+		{"Platform", c.Platform == ""},
+		{"Open", c.Open == nil},
+		{"Decode", c.Decode == nil},
+		{"Simulate", c.Simulate == nil},
+		{"Vendor.EventID", c.Vendor.EventID == ""},
+		{"Vendor.RetryWindow", c.Vendor.RetryWindow == 0},
+		{"Vendor.Deadline", c.Vendor.Deadline == 0},
+		{"Vendor.Behaviour", c.Vendor.Behaviour == ""},
 	} {
-		if lacks {
-			return fmt.Errorf("channel %s: lacks %s", c.Name, what)
+		if part.lacks {
+			errs = append(errs, fmt.Errorf("channel %s: lacks %s", c.Name, part.name))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Uses reports whether the vendor calls with method.
@@ -46,10 +52,5 @@ func (c Channel) Uses(method string) bool {
 	if c.Methods == nil {
 		return method == http.MethodPost
 	}
-	for _, m := range c.Methods {
-		if m == method {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.Methods, method)
 }

@@ -2,6 +2,7 @@ package channels
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -16,7 +17,7 @@ func (s Settings) Decode(into any) error {
 	own := make(Settings, len(s))
 	for k, v := range s {
 		if k != "public_url" {
-			own[k] = v
+			own[k] = plain(v)
 		}
 	}
 	b, err := yaml.Marshal(own)
@@ -29,4 +30,18 @@ func (s Settings) Decode(into any) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	return nil
+}
+
+// plain returns a number as the configuration's YAML would bring it. One that has been read
+// from JSON is a float or a text, and as such fits neither a string nor an integer.
+func plain(v any) any {
+	switch n := v.(type) {
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: n.String()}
+	case float64:
+		if i := int64(n); float64(i) == n {
+			return i
+		}
+	}
+	return v
 }
