@@ -122,7 +122,7 @@ type Dispatch struct {
 type HTTPSink struct {
 	// Where events are posted. `dispatch.url` of an installation overrides it.
 	URL Address `yaml:"url"`
-	// Secret. Standard Webhooks secret, `whsec_…`; each of a list signs. Requests are unsigned if it is left out.
+	// Secret. Standard Webhooks secret, `whsec_…`. Requests are unsigned if it is left out.
 	Secret Secret `yaml:"secret"`
 	// How long the application may take to answer.
 	Timeout time.Duration `yaml:"timeout"`
@@ -146,7 +146,7 @@ type Policy struct {
 	Backoff     Backoff `yaml:"backoff"`
 	// What to do with events while the durable store is out of reach. `auto` goes by the vendor; until the local journal is offered it is the same as `refuse`, and `journal` is an error.
 	OnStoreDown domain.StoreDown `yaml:"on_store_down" oneof:"auto refuse journal"`
-	// Same event key, other content: `suppress` it as a duplicate or `admit` it as a separate event. Platform email admits unless this is said.
+	// Same event key, other content: `suppress` it as a duplicate or `admit` it as a separate event. Left out, platform email admits and all others suppress.
 	OnConflict domain.OnConflict `yaml:"on_conflict" oneof:"suppress admit"`
 }
 
@@ -167,7 +167,8 @@ type Channel struct {
 	Secrets Secrets `yaml:"<secret>"`
 	// Settings of the app-wide address, by the channel's own names.
 	Settings Settings `yaml:"settings"`
-	Policy   Policy   `yaml:"policy"`
+	// Overrides keys of `policy` for the channel.
+	Policy Policy `yaml:"policy"`
 }
 
 // Settings are a channel's own, by name.
@@ -176,7 +177,8 @@ type Settings = channels.Settings
 // A Tenant is a customer of the deployment.
 type Tenant struct {
 	// `[a-z0-9][a-z0-9_-]{0,62}`
-	ID            string         `yaml:"id"`
+	ID string `yaml:"id"`
+	// The customer's accounts at vendors.
 	Installations []Installation `yaml:"installations"`
 }
 
@@ -194,6 +196,7 @@ type Installation struct {
 	Secrets Secrets `yaml:"secrets"`
 	// By the channel's own names, and `public_url`.
 	Settings Settings `yaml:"settings"`
+	// Overrides keys of `policy` for the installation.
 	Policy   Policy   `yaml:"policy"`
 	Dispatch Override `yaml:"dispatch"`
 }

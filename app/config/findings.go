@@ -29,8 +29,7 @@ func Errors(err error) []Finding {
 	var found []Finding
 	for _, e := range split(err) {
 		f := Finding{Severity: SeverityError, Text: e.Error()}
-		var k *KeyError
-		if errors.As(e, &k) {
+		if k, ok := errors.AsType[*KeyError](e); ok {
 			f.Key, f.Text = k.Key, k.Err.Error()
 			if k.At != "" {
 				f.Text += " (" + k.At + ")"

@@ -19,7 +19,7 @@ func Load(path string, environ []string, chs []channels.Channel) (*Config, error
 	p := newProblems()
 	root := &node{}
 	if path != "" {
-		text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("configuration: %w", err)
 		}

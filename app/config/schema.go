@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/admitone/admitone/channels"
 )
@@ -83,8 +82,6 @@ type key struct {
 	name string
 	*shape
 }
-
-var typeDuration = reflect.TypeFor[time.Duration]()
 
 // shape returns that of type t for these channels.
 func (m modules) shape(t reflect.Type) *shape {

@@ -246,7 +246,7 @@ func (c *Config) validateInstallation(at string, in Installation, p *problems) {
 		p.add(below(at, "account"), "must be UTF-8 of at most %d bytes", domain.MaxID)
 	}
 	if in.Dispatch.URL != "" && !isHTTP(in.Dispatch.URL) {
-		p.add(below(at, "dispatch.url"), "must be an http:// or https:// URL")
+		p.add(below(below(at, "dispatch"), "url"), "must be an http:// or https:// URL")
 	}
 	module, ok := c.modules[in.Channel]
 	switch {
