@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/tidwall/gjson"
 
@@ -85,7 +86,7 @@ func newToy(bug string) channels.Channel {
 		c.Name = "toys"
 	case "vendor not told":
 		c.Vendor.RetryWindow = 0
-	case "secret not listed":
+	case "secret not listed", "sample with a secret that there is not":
 		c.Secrets = nil
 	case "plain text as the answer":
 		c.Acknowledge = channels.Reply{ContentType: "text/plain", Body: []byte("OK")}
@@ -232,8 +233,11 @@ func (e *toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	if e.is("unreadable is an error of its own") {
 		unreadable = errors.New("not an object")
 	}
-	if !json.Valid(body) && !e.is("broken JSON read") {
+	if !json.Valid(body) && !e.is("broken JSON read") && !e.is("panics on a control character") {
 		return channels.Batch{}, unreadable
+	}
+	if e.is("panics on a control character") && bytes.IndexFunc(body, unicode.IsControl) >= 0 {
+		panic("control character")
 	}
 	payload := gjson.ParseBytes(body)
 	if e.is("panics on a broken body") {
