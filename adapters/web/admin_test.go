@@ -341,6 +341,7 @@ func TestReplayByFilterLeavesHandledAloneUnlessNamed(t *testing.T) {
 			{Tenant: "acme", State: domain.Failed, Limit: 10},
 			{Tenant: "acme", State: domain.Lost, Limit: 3},
 		}, 10},
+		{`{}`, []ports.Filter{{State: domain.Failed, Limit: 100}, {State: domain.Lost, Limit: 93}}, 14},
 		{`{"limit":7}`, []ports.Filter{{State: domain.Failed, Limit: 7}}, 7},
 		{`{"state":"handled","platform":"slack"}`, []ports.Filter{{Platform: "slack", State: domain.Handled, Limit: 100}}, 7},
 	} {
