@@ -45,6 +45,9 @@ type Channel struct {
 	// Simulate returns the genuine request that the vendor would send for s, so that a
 	// newcomer can see the channel work. The request's URL is s.URL.
 	Simulate func(c Credentials, s Simulation) (*http.Request, error)
+	// Example is an invented account with invented secrets, with which the demo and
+	// simulators work unless told otherwise. Nothing real is opened by it.
+	Example Credentials
 }
 
 // An Endpoint reads the requests for one set of credentials. Safe for concurrent use; it

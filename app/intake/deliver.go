@@ -483,3 +483,8 @@ func storable(s string) string {
 	}
 	return s[:n]
 }
+
+// Refused counts a delivery that was turned away before its body was read.
+func (e *Engine) Refused(channel, reason string) {
+	e.Metrics.Refusals.WithLabelValues(channel, reason).Inc()
+}

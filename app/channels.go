@@ -1,0 +1,19 @@
+package app
+
+import (
+	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/cfworker"
+	"github.com/admitone/admitone/channels/slack"
+	"github.com/admitone/admitone/channels/telegram"
+	"github.com/admitone/admitone/channels/twilio"
+)
+
+// Channels returns the channels of this build: a new one is a line here.
+func Channels() []channels.Channel {
+	return []channels.Channel{
+		slack.New(),
+		twilio.New(),
+		telegram.New(),
+		cfworker.New(),
+	}
+}
