@@ -45,7 +45,7 @@ type Mail struct {
 // broken: of a mail that no parser understands there is at least what its header says.
 func Read(raw []byte) Mail {
 	h := readHeader(raw)
-	m := Mail{Subject: clean(enmime.DecodeRFC2047(field(h.subject))), Sender: sender(h.from), Date: date(h.date)}
+	m := Mail{Subject: Clean(enmime.DecodeRFC2047(field(h.subject))), Sender: sender(h.from), Date: date(h.date)}
 	root, err := parse(raw)
 	if err != nil {
 		m.Text = text(h.body)
@@ -63,7 +63,7 @@ func Read(raw []byte) Mail {
 			markup = append(markup, legacy(p.Content[:min(len(p.Content), maxMarkup)]))
 		default:
 			m.Attachments = append(m.Attachments, domain.Attachment{
-				Type: clean(p.ContentType), Name: clean(p.FileName), Size: int64(len(p.Content)),
+				Type: Clean(p.ContentType), Name: Clean(p.FileName), Size: int64(len(p.Content)),
 			})
 		}
 		return false
@@ -138,17 +138,17 @@ func bounded(raw []byte) []byte {
 func sender(from []byte) domain.Sender {
 	value := field(from)
 	if list, err := enmime.ParseAddressList(value); err == nil && len(list) > 0 {
-		return domain.Sender{ID: clean(list[0].Address), Name: clean(list[0].Name)}
+		return domain.Sender{ID: Clean(list[0].Address), Name: Clean(list[0].Name)}
 	}
 	// Not an address by any rule, but often there is one in it.
 	if name, rest, found := strings.Cut(value, "<"); found {
 		address, _, _ := strings.Cut(rest, ">")
 		return domain.Sender{
-			ID:   clean(strings.TrimSpace(address)),
-			Name: clean(enmime.DecodeRFC2047(strings.Trim(name, ` "`))),
+			ID:   Clean(strings.TrimSpace(address)),
+			Name: Clean(enmime.DecodeRFC2047(strings.Trim(name, ` "`))),
 		}
 	}
-	return domain.Sender{ID: clean(value)}
+	return domain.Sender{ID: Clean(value)}
 }
 
 // date returns the time in the value of a Date field in UTC; zero if it has none that JSON
@@ -181,14 +181,14 @@ func legacy(b []byte) string {
 
 // text returns b with LF line ends and no blank lines around it.
 func text(b []byte) string {
-	s := strings.ReplaceAll(clean(legacy(b)), "\r\n", "\n")
+	s := strings.ReplaceAll(Clean(legacy(b)), "\r\n", "\n")
 	return strings.Trim(s, "\r\n")
 }
 
-// clean returns s as every store and every JSON reader takes it: bytes that are not UTF-8
+// Clean returns s as every store and every JSON reader takes it: bytes that are not UTF-8
 // and NUL become U+FFFD. A C1 control stands for what Windows-1252 has in its place: mail
 // that says ISO-8859-1 and means Windows-1252 is common, and C1 controls in mail are not.
-func clean(s string) string {
+func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == 0:
