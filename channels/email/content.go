@@ -60,7 +60,7 @@ func Read(raw []byte) Mail {
 			(p.ContentType == "text/plain" || p.ContentType == "" || holds && p == root):
 			plain = append(plain, text(p.Content))
 		case p.Disposition != "attachment" && p.ContentType == "text/html":
-			markup = append(markup, legacy(p.Content[:min(len(p.Content), maxMarkup)]))
+			markup = append(markup, legacy(p.Content))
 		default:
 			m.Attachments = append(m.Attachments, domain.Attachment{
 				Type: Clean(p.ContentType), Name: Clean(p.FileName), Size: int64(len(p.Content)),
@@ -69,7 +69,7 @@ func Read(raw []byte) Mail {
 		return false
 	})
 	if m.Text = strings.Trim(strings.Join(plain, "\n"), "\n"); m.Text == "" && len(markup) > 0 {
-		if t, err := html2text.FromString(markup[0]); err == nil {
+		if t, err := html2text.FromString(markup[0][:min(len(markup[0]), maxMarkup)]); err == nil {
 			m.Text = text([]byte(t))
 		}
 	}

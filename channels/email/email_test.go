@@ -402,6 +402,10 @@ func TestReadStopsAtAMailMadeToBeExpensive(t *testing.T) {
 	if got := email.Read([]byte(nested.String())).Subject; got != "deep" {
 		t.Errorf("3000 levels: Subject = %q; want deep", got)
 	}
+	markup := "Content-Type: text/html; charset=utf-8\n\n<p>grün</p>" + strings.Repeat("<p>ü</p>", 150_000)
+	if got := email.Read([]byte(markup)).Text; !strings.HasPrefix(got, "grün") || len(got) > 1<<20 {
+		t.Errorf("a megabyte of HTML: %d bytes, %.20q", len(got), got)
+	}
 	deepest := "Content-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: multipart/related; boundary=b\n\n" +
 		"--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nhello\n--c--\n--b--\n--a--\n"
 	if got := email.Read([]byte(deepest)).Text; got != "hello" {
