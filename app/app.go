@@ -138,7 +138,7 @@ func openDispatcher(cfg *config.Config, log *slog.Logger) (ports.Dispatcher, err
 	}
 	return httpdispatch.New(httpdispatch.Config{
 		URL: string(cfg.Dispatch.HTTP.URL), Secrets: cfg.Dispatch.HTTP.Secret, Timeout: cfg.Dispatch.HTTP.Timeout,
-		Connections: cfg.Dispatch.Workers,
+		Workers: cfg.Dispatch.Workers,
 	})
 }
 

@@ -68,7 +68,8 @@ type DurableStore interface {
 // A Claim is the answer to one claim.
 type Claim struct {
 	Won bool
-	// Receipt is the caller's own as it was stored if Won, the winner's without payload if not.
+	// Receipt is the caller's own as it stands if Won, the winner's without payload if not. An
+	// own one of which an earlier try was applied may have been taken up by another meanwhile.
 	Receipt domain.Receipt
 	// SameMessage tells of a lost claim that the event key is new and the message key is taken.
 	SameMessage bool

@@ -255,8 +255,7 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 		r.Digest = parseDigest(digest)
 		r.LeaseUntil, r.DueAt, r.HandledAt = timeOf(lease), timeOf(due), timeOf(handled)
 		if r.ID == o.claim.ID {
-			o.claim.Seq = r.Seq
-			w = ports.Claim{Won: true, Receipt: *o.claim}
+			w = ports.Claim{Won: true, Receipt: standing(*o.claim, *r)}
 		}
 		o.won = w
 	}
@@ -270,6 +269,13 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 		}
 	}
 	return nil
+}
+
+// standing returns the receipt of a claim that an earlier try had won, as it stands by now:
+// others may have taken it up meanwhile.
+func standing(claim, row domain.Receipt) domain.Receipt {
+	claim.Seq, claim.State, claim.Holder, claim.Attempt = row.Seq, row.State, row.Holder, row.Attempt
+	return claim
 }
 
 // readStanding answers the begins and settles that changed nothing, by where the receipt stands.

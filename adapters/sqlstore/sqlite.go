@@ -168,8 +168,7 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 	p.Digest = parseDigest(digest)
 	p.LeaseUntil, p.DueAt, p.HandledAt = timeOf(lease), timeOf(due), timeOf(handled)
 	if p.ID == r.ID {
-		r.Seq = p.Seq
-		w = ports.Claim{Won: true, Receipt: *r}
+		w = ports.Claim{Won: true, Receipt: standing(*r, *p)}
 	}
 	o.won = w
 	return nil

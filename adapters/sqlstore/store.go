@@ -311,3 +311,25 @@ func parseDigest(s string) (d domain.Digest) {
 	_, _ = hex.Decode(d[:], []byte(strings.ReplaceAll(s, "-", ""))) // the schema admits nothing else
 	return d
 }
+
+// Check connects and refuses a role that Open would refuse. It changes nothing.
+func Check(ctx context.Context, c Config) error {
+	var db *sql.DB
+	var err error
+	if c.Dialect == migrations.SQLite {
+		db, err = litePool(c.DSN, 1)
+	} else {
+		db, err = pgPool(c.DSN)
+	}
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written through it
+	if err := db.PingContext(ctx); err != nil {
+		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+	}
+	if c.Dialect == migrations.Postgres {
+		return checkRole(ctx, db)
+	}
+	return nil
+}

@@ -317,8 +317,11 @@ func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c p
 		if errors.Is(c.Err, domain.ErrUnknown) {
 			e.Nudge() // it may stand: then the sweep finds that nobody knows of it
 		}
-	case c.Won && r.State != domain.Claimed:
+	case c.Won && (c.Receipt.State != domain.Claimed || c.Receipt.Holder != e.holder):
+		// parked, or taken up by another while the answer to the claim was found out
 		a.verdict = domain.Admitted
+		e.queue.forget(r.ID)
+		e.giveBack(a)
 	case c.Won:
 		a.verdict = domain.Admitted
 		e.enqueue(a, c.Receipt)

@@ -163,7 +163,10 @@ func fastKeysAreExact(t *testing.T, s ports.FastStore) {
 func fastMarksAreExact(t *testing.T, s ports.FastStore) {
 	t.Helper()
 	for _, mark := range []ports.Mark{
-		{}, {7: 1}, {0: 1}, ports.Mark([]byte("12345678")), ports.Mark([]byte("00000001")),
+		{},
+		{7: 1},
+		{0: 1},
+		ports.Mark([]byte("12345678")), ports.Mark([]byte("00000001")),
 		ports.Mark([]byte("-1234567")), ports.Mark([]byte("\r\n\x00\xff \r\n\n")),
 	} {
 		key := fastKey("mark", string(mark[:]))
@@ -266,7 +269,7 @@ func fastDownIsAnError(t *testing.T, s ports.FastStore) {
 
 func numbered(n int) ports.Mark {
 	var m ports.Mark
-	binary.BigEndian.PutUint64(m[:], uint64(n)) //nolint:gosec // small and not negative
+	binary.BigEndian.PutUint64(m[:], uint64(n))
 	return m
 }
 
