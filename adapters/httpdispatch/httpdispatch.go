@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// DefaultTimeout and DefaultWorkers stand for what the configuration does not say.
+	// DefaultTimeout is how long a dispatch may take unless the configuration says.
 	DefaultTimeout = 10 * time.Second
+	// DefaultWorkers is how many dispatches are expected at once unless the configuration says.
 	DefaultWorkers = 64
 
 	// drainBytes and drainTime bound what is read of an answer's body, which nobody wants:

@@ -2,11 +2,10 @@ package httpdispatch_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -154,7 +153,7 @@ func closedAddress(tb testing.TB) string {
 // silentListener returns an address at which connections are taken and nothing is said.
 func silentListener(tb testing.TB, closed bool) string {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func situations(a *application) []dispatchtest.Situation {
 	elsewhere("unknown certificate", func(t *testing.T) string {
 		t.Helper()
 		s := httptest.NewUnstartedServer(a)
-		s.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells that its certificate was refused
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // it tells that its certificate was refused
 		s.StartTLS()
 		t.Cleanup(s.Close)
 		return s.URL
@@ -257,7 +256,7 @@ func message() ports.Dispatch {
 
 func wantOutcome(tb testing.TB, d *httpdispatch.Dispatcher, event ports.Dispatch, want domain.Outcome) {
 	tb.Helper()
-	if got := d.Dispatch(context.Background(), event); got.Outcome != want {
+	if got := d.Dispatch(tb.Context(), event); got.Outcome != want {
 		tb.Errorf("Dispatch = %s, %q; want %s", got.Outcome, got.Reason, want)
 	}
 }

@@ -3,7 +3,6 @@ package logdispatch_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -64,7 +63,7 @@ func TestLineTellsNamesAndNothingThatAPersonWrote(t *testing.T) {
 	t.Parallel()
 	log := &lines{}
 	d := logdispatch.New(slog.New(slog.NewJSONHandler(log, nil)))
-	d.Dispatch(context.Background(), ports.Dispatch{
+	d.Dispatch(t.Context(), ports.Dispatch{
 		ID: "id-1", Key: domain.Key{Tenant: "acme", Platform: "slack", Account: "T0", EventID: "A0/Ev0"},
 		Channel: "slack", Kind: domain.Mention, MessageKey: "message:C0:1", Attempt: 2, ConversationID: "conv-1",
 		URL: "http://user:hunter2@example.com",

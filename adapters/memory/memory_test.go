@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -56,7 +55,7 @@ func TestStoreHoldsNoMoreThanItsEntries(t *testing.T) {
 	const entries = 100
 	s := open(t, memory.Config{Entries: entries})
 	defer s.Close() //nolint:errcheck // it returns nil
-	ctx := context.Background()
+	ctx := t.Context()
 	for i := range 100 * entries {
 		if err := s.Remember(ctx, domain.DigestOf(strconv.Itoa(i)), ports.Mark{}, time.Hour); err != nil {
 			t.Fatal(err)

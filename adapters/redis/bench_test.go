@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"sync"
@@ -28,7 +27,7 @@ func BenchmarkSeen(b *testing.B) {
 	plain := goredis.NewClient(o)
 	defer plain.Close() //nolint:errcheck // the benchmark is over
 	s := open(b, redis.Config{URL: server.URL(), Timeout: generous})
-	ctx := context.Background()
+	ctx := b.Context()
 
 	onePlain := func(key domain.Digest) error {
 		err := plain.Get(ctx, "adm:"+string(key[:])).Err()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ type debugLog struct{}
 
 func (debugLog) Printf(ctx context.Context, format string, v ...any) {
 	if slog.Default().Enabled(ctx, slog.LevelDebug) {
-		slog.DebugContext(ctx, fmt.Sprintf(format, v...), "component", "go-redis")
+		slog.DebugContext(ctx, "go-redis", "tells", fmt.Sprintf(format, v...))
 	}
 }
 
@@ -169,10 +170,8 @@ func split(rawURL string) (address, error) {
 		a.user, authority = who.User, authority[at+1:]
 	}
 	a.hosts = strings.Split(authority, ",")
-	for _, host := range a.hosts {
-		if host == "" {
-			return a, errURL
-		}
+	if slices.Contains(a.hosts, "") {
+		return a, errURL
 	}
 	return a, nil
 }

@@ -35,14 +35,14 @@ func open(tb testing.TB, c redis.Config) *redis.Store {
 
 func remember(tb testing.TB, s *redis.Store, key domain.Digest, content ports.Mark, ttl time.Duration) {
 	tb.Helper()
-	if err := s.Remember(context.Background(), key, content, ttl); err != nil {
+	if err := s.Remember(tb.Context(), key, content, ttl); err != nil {
 		tb.Fatalf("Remember = %v; want nil", err)
 	}
 }
 
 func wantSeen(tb testing.TB, s *redis.Store, key domain.Digest, want ports.Mark) {
 	tb.Helper()
-	content, handled, err := s.Seen(context.Background(), key)
+	content, handled, err := s.Seen(tb.Context(), key)
 	if err != nil || !handled || content != want {
 		tb.Errorf("Seen of a remembered key = %x, %t, %v; want %x, true, nil", content, handled, err, want)
 	}
@@ -50,14 +50,14 @@ func wantSeen(tb testing.TB, s *redis.Store, key domain.Digest, want ports.Mark)
 
 func wantAbsent(tb testing.TB, s *redis.Store, key domain.Digest) {
 	tb.Helper()
-	if _, handled, err := s.Seen(context.Background(), key); handled || err != nil {
+	if _, handled, err := s.Seen(tb.Context(), key); handled || err != nil {
 		tb.Errorf("Seen of a key never remembered = %t, %v; want false, nil", handled, err)
 	}
 }
 
 func wantError(tb testing.TB, s *redis.Store, key domain.Digest) {
 	tb.Helper()
-	if _, handled, err := s.Seen(context.Background(), key); handled || err == nil {
+	if _, handled, err := s.Seen(tb.Context(), key); handled || err == nil {
 		tb.Errorf("Seen = %t, %v; want an error, never a guess", handled, err)
 	}
 }
@@ -135,7 +135,7 @@ func TestKeyTakesAtMost128Bytes(t *testing.T) {
 		wg.Go(func() {
 			for i := range keys / 50 {
 				key := domain.DigestOf(strconv.Itoa(caller), strconv.Itoa(i))
-				if err := s.Remember(context.Background(), key, ports.MarkOf(key), 25*time.Hour); err != nil {
+				if err := s.Remember(t.Context(), key, ports.MarkOf(key), 25*time.Hour); err != nil {
 					t.Errorf("Remember = %v; want nil", err)
 				}
 			}
@@ -197,6 +197,21 @@ func TestEachKeyHasItsEnd(t *testing.T) {
 	if err := s.Remember(t.Context(), domain.DigestOf("none"), ports.Mark{}, 0); err == nil {
 		t.Error("Remember for 0 = nil; want an error")
 	}
+}
+
+// What a flush or a failover has dropped (BR-122) is absent, and can be remembered anew.
+func TestEmptiedRedisIsAbsentToOthers(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	c := redis.Config{URL: server.URL(), Timeout: generous}
+	a, b := open(t, c), open(t, c)
+	key := domain.DigestOf("a")
+	remember(t, a, key, ports.Mark{1}, time.Hour)
+	wantSeen(t, b, key, ports.Mark{1})
+	server.Do("FLUSHALL")
+	wantAbsent(t, b, key)
+	remember(t, b, key, ports.Mark{2}, time.Hour)
+	wantSeen(t, b, key, ports.Mark{2})
 }
 
 func TestNearKnowsNoLongerThanRedis(t *testing.T) {
