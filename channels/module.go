@@ -39,9 +39,15 @@ func (c Channel) complete() error {
 		{"Vendor.RetryWindow", c.Vendor.RetryWindow == 0},
 		{"Vendor.Deadline", c.Vendor.Deadline == 0},
 		{"Vendor.Behaviour", c.Vendor.Behaviour == ""},
+		{"Example.Account", c.Example.Account == ""},
 	} {
 		if part.lacks {
 			errs = append(errs, fmt.Errorf("channel %s: lacks %s", c.Name, part.name))
+		}
+	}
+	for _, s := range c.Secrets {
+		if !s.Optional && len(c.Example.Secrets[s.Name]) == 0 {
+			errs = append(errs, fmt.Errorf("channel %s: lacks Example.Secrets[%s]", c.Name, s.Name))
 		}
 	}
 	return errors.Join(errs...)

@@ -23,6 +23,8 @@ func whole() channels.Channel {
 		Vendor: channels.Vendor{
 			EventID: "event", RetryWindow: time.Hour, Deadline: time.Second, Behaviour: "It comes again.",
 		},
+		Secrets: []channels.Secret{{Name: "key"}, {Name: "other", Optional: true}},
+		Example: channels.Credentials{Account: "A1", Secrets: map[string][]string{"key": {"demo-key"}}},
 	}
 }
 
@@ -58,6 +60,8 @@ func TestIncompleteChannelIsRefused(t *testing.T) {
 		"Vendor.RetryWindow": func(c *channels.Channel) { c.Vendor.RetryWindow = 0 },
 		"Vendor.Deadline":    func(c *channels.Channel) { c.Vendor.Deadline = 0 },
 		"Vendor.Behaviour":   func(c *channels.Channel) { c.Vendor.Behaviour = "" },
+		"Example.Account":    func(c *channels.Channel) { c.Example.Account = "" },
+		"Secrets[key]":       func(c *channels.Channel) { c.Example.Secrets = nil },
 	} {
 		c := whole()
 		spoil(&c)

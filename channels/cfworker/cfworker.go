@@ -50,5 +50,10 @@ func New() channels.Channel {
 		Open:     open,
 		Decode:   decode,
 		Simulate: simulate,
+		Example: channels.Credentials{
+			Account:  "desk@example.com",
+			Secrets:  map[string][]string{signingKey: {"whsec_ZGVtby1jZndvcmtlci1zaWduaW5nLWtleS1vZi1ub2JvZHkh"}}, // "demo-cfworker-signing-key-of-nobody!"
+			Settings: channels.Settings{"addresses": []any{"desk@example.com"}},
+		},
 	}
 }

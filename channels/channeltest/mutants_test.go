@@ -15,6 +15,8 @@ var mutants = map[string]string{
 	"named otherwise than its folder":             "Complete",
 	"vendor not told":                             "Complete",
 	"secret not listed":                           "Complete",
+	"example not told":                            "Complete",
+	"example that does not open":                  "Complete",
 	"plain text as the answer":                    "Answers",
 	"answer without content type":                 "Answers",
 	"method of the vendor not used":               "GenuineIsAccepted",

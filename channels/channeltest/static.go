@@ -42,6 +42,9 @@ func complete(k *subject) error {
 			errs = append(errs, fmt.Errorf("the fixtures need the setting %s, which Settings does not list", name))
 		}
 	}
+	if _, err := k.open(c.Example); err != nil {
+		errs = append(errs, fmt.Errorf("Example does not open: %w", err))
+	}
 	return errors.Join(errs...)
 }
 

@@ -80,6 +80,7 @@ func newToy(bug string) channels.Channel {
 		Open:     t.open,
 		Decode:   t.decode,
 		Simulate: t.simulate,
+		Example:  channels.Credentials{Account: "A1", Secrets: map[string][]string{"key": {"toy-secret-demo"}}},
 	}
 	switch bug {
 	case "named otherwise than its folder":
@@ -88,6 +89,10 @@ func newToy(bug string) channels.Channel {
 		c.Vendor.RetryWindow = 0
 	case "secret not listed", "sample with a secret that there is not":
 		c.Secrets = nil
+	case "example not told":
+		c.Example = channels.Credentials{}
+	case "example that does not open":
+		c.Example.Secrets["key"] = []string{"toy secret demo"}
 	case "plain text as the answer":
 		c.Acknowledge = channels.Reply{ContentType: "text/plain", Body: []byte("OK")}
 	case "answer without content type":

@@ -50,5 +50,9 @@ func New() channels.Channel {
 		Open:     open,
 		Decode:   decode,
 		Simulate: simulate,
+		Example: channels.Credentials{
+			Account: "T0ACME001",
+			Secrets: map[string][]string{signingSecret: {"demo-slack-signing-secret"}},
+		},
 	}
 }

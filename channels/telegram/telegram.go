@@ -52,6 +52,10 @@ func New() channels.Channel {
 		Open:     open,
 		Decode:   decode,
 		Simulate: simulate,
+		Example: channels.Credentials{
+			Account: "7000000001",
+			Secrets: map[string][]string{secretName: {"demo-telegram-secret-token"}},
+		},
 	}
 }
 

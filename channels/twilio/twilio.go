@@ -37,6 +37,10 @@ func New() channels.Channel {
 		Open:     open,
 		Decode:   decode,
 		Simulate: simulate,
+		Example: channels.Credentials{
+			Account: "AC0000000000000000000000000000a001",
+			Secrets: map[string][]string{authToken: {"demo-twilio-auth-token"}},
+		},
 	}
 }
 
