@@ -80,6 +80,19 @@ func DefaultPolicy() ClaimPolicy {
 	}
 }
 
+// Journals reports whether an event that the durable store can't take goes to the local journal.
+// comesAgain says that the vendor sends it again if it is refused.
+func (p ClaimPolicy) Journals(comesAgain bool) bool {
+	switch p.OnStoreDown {
+	case StoreDownJournal:
+		return true
+	case StoreDownRefuse:
+		return false
+	case StoreDownAuto:
+	}
+	return !comesAgain
+}
+
 // Validate returns what is wrong with p for a vendor that repeats for retryWindow and a
 // dispatch that may take dispatchTimeout. Each error begins with the key it is about.
 func (p ClaimPolicy) Validate(retryWindow, dispatchTimeout time.Duration) error {

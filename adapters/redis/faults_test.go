@@ -126,15 +126,15 @@ func TestAValueOfAnotherKindIsAnErrorOfItsKeyAlone(t *testing.T) {
 	server := servertest.Redis(t)
 	s := open(t, redis.Config{URL: server.URL(), Timeout: generous})
 	list, short, good := domain.DigestOf("list"), domain.DigestOf("short"), domain.DigestOf("good")
-	server.Do("RPUSH", "adm:"+string(list[:]), "1")
-	server.Do("SET", "adm:"+string(short[:]), "true")
-	server.Do("SET", "adm:"+string(good[:]), "12345678")
+	server.Do("RPUSH", "a:"+string(list[:12]), "1")
+	server.Do("SET", "a:"+string(short[:12]), "true")
+	server.Do("SET", "a:"+string(good[:12]), "42")
 	// Often enough that a breaker which took it for Redis' own trouble would open.
 	for range 20 {
 		wantError(t, s, list)
 		wantError(t, s, short)
 	}
-	wantSeen(t, s, good, ports.Mark([]byte("12345678")))
+	wantSeen(t, s, good, ports.Mark{7: 42})
 }
 
 // A key's value, once Redis has answered an error to SET, may stand or not (BR-36): Seen tells
@@ -146,15 +146,15 @@ func TestLostAnswerToRememberIsAnError(t *testing.T) {
 		case "set":
 			return ""
 		case "get":
-			return "$8\r\n12345678"
+			return "$2\r\n42"
 		}
 		return "-ERR unknown command"
 	}), Timeout: generous, Near: 1})
 	key := domain.DigestOf("a")
-	if err := s.Remember(t.Context(), key, ports.Mark([]byte("12345678")), time.Hour); err == nil {
+	if err := s.Remember(t.Context(), key, ports.Mark{7: 42}, time.Hour); err == nil {
 		t.Error("Remember whose answer was lost = nil; want an error")
 	}
-	wantSeen(t, s, key, ports.Mark([]byte("12345678")))
+	wantSeen(t, s, key, ports.Mark{7: 42})
 }
 
 func TestFullRedisIsAnErrorAndDropsNothing(t *testing.T) {
@@ -296,7 +296,7 @@ func TestRestartsAreSurvivedUnderLoad(t *testing.T) {
 		key := domain.DigestOf("known", strconv.Itoa(n))
 		eventually(t, 10*time.Second, "not in use again after a restart", func() bool {
 			_ = s.Remember(t.Context(), key, ports.Mark{1}, time.Hour)
-			return server.Do("EXISTS", "adm:"+string(key[:])) == ":1"
+			return server.Do("EXISTS", "a:"+string(key[:12])) == ":1"
 		})
 	}
 }

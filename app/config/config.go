@@ -93,9 +93,9 @@ type Fast struct {
 
 // Journal is the local one that takes events while the durable store is out of reach.
 type Journal struct {
-	// Folder of the local journal, each instance its own. Not yet used: this version refuses with 503 while the durable store is out of reach.
+	// Folder of the local journal, each instance its own. Empty: what would be journalled is refused with 503.
 	Path string `yaml:"path"`
-	// Largest size of the local journal. Not yet used.
+	// Largest size of the local journal. Beyond it events are refused with 503.
 	MaxBytes Size `yaml:"max_bytes"`
 }
 
@@ -144,7 +144,7 @@ type Policy struct {
 	// How many times an event may be dispatched before it is given up.
 	MaxAttempts int     `yaml:"max_attempts"`
 	Backoff     Backoff `yaml:"backoff"`
-	// What to do with events while the durable store is out of reach. `auto` goes by the vendor; until the local journal is offered it is the same as `refuse`, and `journal` is an error.
+	// What to do with events while the durable store is out of reach. `refuse` them with 503, take them into the local `journal`, or, with `auto`, journal those whose vendor would not come again.
 	OnStoreDown domain.StoreDown `yaml:"on_store_down" oneof:"auto refuse journal"`
 	// Same event key, other content: `suppress` it as a duplicate or `admit` it as a separate event. Left out, platform email admits and all others suppress.
 	OnConflict domain.OnConflict `yaml:"on_conflict" oneof:"suppress admit"`

@@ -76,9 +76,6 @@ func (c *Config) findStore(tell teller) {
 	if c.Store.Durable.Driver == Postgres && c.Store.Fast.Driver == Memory {
 		tell(SeverityNote, "store.fast.driver", "memory is each instance's own: several instances save more work with redis")
 	}
-	if j := Default().Store.Journal; c.Store.Journal.Path != "" && c.Store.Journal != j {
-		tell(SeverityWarning, "store.journal", "not used by this version")
-	}
 }
 
 func (c *Config) findDispatch(tell teller) {

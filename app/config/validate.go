@@ -226,7 +226,7 @@ func (c *Config) CheckInstallation(in Installation) error {
 			p.add("secrets."+name, errEmpty)
 		}
 	}
-	c.notOffered("policy.", in.Policy, p)
+	c.journalHasPlace("policy.", in.Policy, p)
 	module, ok := c.modules[in.Channel]
 	if !ok {
 		return p.join()
@@ -291,14 +291,14 @@ func (c *Config) inUse() []string {
 // validatePolicies tells what is wrong at the level where it begins to be wrong, by the key
 // that says so.
 func (c *Config) validatePolicies(p *problems) {
-	c.notOffered("policy.", c.Policy, p)
+	c.journalHasPlace("policy.", c.Policy, p)
 	timeout := c.Dispatch.timeout()
 	general := split(c.Policy.claim().Validate(0, timeout))
 	tellPolicy(p, general, nil, "", "policy.")
 	for _, name := range c.inUse() {
 		section, window := "channels."+name+".policy.", c.modules[name].Vendor.RetryWindow
 		policy := c.Policy.with(c.Channels[name].Policy)
-		c.notOffered(section, c.Channels[name].Policy, p)
+		c.journalHasPlace(section, c.Channels[name].Policy, p)
 		ofChannel := split(policy.claim().Validate(window, timeout))
 		tellPolicy(p, ofChannel, general, " (channel "+name+")", section, "policy.")
 		for t, tenant := range c.Tenants {
@@ -307,7 +307,7 @@ func (c *Config) validatePolicies(p *problems) {
 					continue
 				}
 				own := fmt.Sprintf("tenants.%d.installations.%d.policy.", t, i)
-				c.notOffered(own, in.Policy, p)
+				c.journalHasPlace(own, in.Policy, p)
 				errs := split(policy.with(in.Policy).claim().Validate(window, timeout))
 				tellPolicy(p, errs, ofChannel, " (installation "+in.ID+")", own, section, "policy.")
 			}
@@ -315,9 +315,9 @@ func (c *Config) validatePolicies(p *problems) {
 	}
 }
 
-func (c *Config) notOffered(level string, said Policy, p *problems) {
-	if said.OnStoreDown == domain.StoreDownJournal {
-		p.add(level+"on_store_down", "journal is not offered by this version; auto and refuse are")
+func (c *Config) journalHasPlace(level string, said Policy, p *problems) {
+	if said.OnStoreDown == domain.StoreDownJournal && c.Store.Journal.Path == "" {
+		p.add(level+"on_store_down", "journal needs store.journal.path, which is empty")
 	}
 }
 

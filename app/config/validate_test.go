@@ -36,13 +36,13 @@ func TestValuesThatDoNotFitAreErrors(t *testing.T) {
 		"admin listener by name in reach of others": {"server: {admin_listen: \"admin.example.com:1\"}", []string{
 			"server.admin_token (line 1): needed, since server.admin_listen is reached from other machines",
 		}},
-		"journal is not offered yet": {
-			"policy: {on_store_down: journal}\nchannels: {slack: {policy: {on_store_down: journal}}}\n" +
+		"journal without a place": {
+			"policy: {on_store_down: journal}\nchannels: {slack: {policy: {on_store_down: journal}}}\nstore: {journal: {path: \"\"}}\n" +
 				installations("{id: a, channel: slack, account: T1, secrets: {signing_secret: x}, policy: {on_store_down: journal}}"),
 			[]string{
-				"policy.on_store_down (line 1): journal is not offered by this version; auto and refuse are",
-				"channels.slack.policy.on_store_down (line 2): journal is not offered by this version; auto and refuse are",
-				"tenants.0.installations.0.policy.on_store_down (line 6): journal is not offered by this version; auto and refuse are",
+				"policy.on_store_down (line 1): journal needs store.journal.path, which is empty",
+				"channels.slack.policy.on_store_down (line 2): journal needs store.journal.path, which is empty",
+				"tenants.0.installations.0.policy.on_store_down (line 7): journal needs store.journal.path, which is empty",
 			},
 		},
 		"nats is not offered yet":      {"dispatch: {target: nats}", []string{"dispatch.target (line 1): nats is not offered by this version; log and http are"}},
@@ -234,7 +234,6 @@ func TestInstallationKeptElsewhereObeysTheSameRules(t *testing.T) {
 		"secrets.x: unknown secret of channel telegram; did you mean secret_token?",
 		"settings.z: unknown setting of channel telegram; did you mean public_url?",
 		"policy.lease: 1s is not longer than the dispatch timeout (10s): a slow dispatch would count as dead",
-		"policy.on_store_down: journal is not offered by this version; auto and refuse are",
 		"dispatch.url: must be an http:// or https:// URL",
 	)
 	wantErrors(t, c.CheckInstallation(config.Installation{Tenant: "acme", ID: "a", Account: "b", Channel: "telgram"}),
@@ -279,7 +278,7 @@ func TestFindingsTellWhatIsValidAndWorthALook(t *testing.T) {
 		},
 		"policy and stores": {
 			"server: {admin_token: x}\nstore: {durable: {driver: postgres, dsn: \"postgres://h/x\"}, journal: {path: j}}\npolicy: {guarantee: at-least-once, payload_retention: 1000h}",
-			[]string{"note store.fast.driver", "warning store.journal", "note policy.guarantee", "note policy.payload_retention"},
+			[]string{"note store.fast.driver", "note policy.guarantee", "note policy.payload_retention"},
 		},
 		"channels": {
 			"server: {admin_token: x}\ndispatch: {target: http, http: {secret: x}}\nchannels: {telegram: {secret_token: x, policy: {guarantee: at-least-once}}, slack: {enabled: false}}\n" + installations(

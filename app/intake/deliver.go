@@ -235,8 +235,8 @@ func (e *Engine) recallOne(ctx context.Context, a *admission) {
 // claim writes receipts for what has no verdict yet. It reports whether the body of the
 // delivery may still be in use: a claim that was given up may be on its way.
 func (e *Engine) claim(ctx context.Context, in ports.Delivery, all []admission, fault string) (inUse bool) {
-	var receipts []domain.Receipt
-	var of []*admission
+	var receipts, unclaimed []domain.Receipt
+	var of, adrift []*admission // unclaimed are those of adrift, which the durable store did not take
 	for i := range all {
 		a := &all[i]
 		if a.verdict != "" {
@@ -256,27 +256,33 @@ func (e *Engine) claim(ctx context.Context, in ports.Delivery, all []admission, 
 			e.refuse(a)
 			continue
 		}
-		if a.event.ID == "" {
+		switch {
+		case a.event.ID == "":
 			a.verdict = domain.Unnumbered
 			e.enqueue(a, r)
-			continue
+		case e.journalDirectly(a):
+			adrift, unclaimed = append(adrift, a), append(unclaimed, r)
+		default:
+			receipts, of = append(receipts, r), append(of, a)
 		}
-		receipts, of = append(receipts, r), append(of, a)
 	}
-	if len(receipts) == 0 {
-		return false
-	}
-	for i, c := range e.DurableStore.Claim(ctx, receipts) {
-		if errors.Is(c.Err, domain.ErrUnknown) {
-			inUse = true
-		}
-		if again, ok := e.conclude(in, of[i], receipts[i], c); ok {
-			// of a key that is taken by another content, at most once more
-			c := e.DurableStore.Claim(ctx, []domain.Receipt{again})[0]
+	if len(receipts) > 0 {
+		for i, c := range e.DurableStore.Claim(ctx, receipts) {
+			r := receipts[i]
+			again, ok := e.conclude(in, of[i], r, c)
+			if ok {
+				// of a key that is taken by another content, at most once more
+				r, c = again, e.DurableStore.Claim(ctx, []domain.Receipt{again})[0]
+				e.conclude(in, of[i], r, c)
+			}
 			inUse = inUse || errors.Is(c.Err, domain.ErrUnknown)
-			e.conclude(in, of[i], again, c)
+			if of[i].verdict == "" {
+				adrift, unclaimed = append(adrift, of[i]), append(unclaimed, r)
+			}
 		}
 	}
+	// the vendor's patience may be used up by the claim; the journal is on this machine
+	e.append(context.WithoutCancel(ctx), in.Channel, adrift, unclaimed)
 	return inUse
 }
 
@@ -308,6 +314,8 @@ func (e *Engine) receipt(in ports.Delivery, a *admission, fault string) (domain.
 // another content and the policy admits that, it returns the receipt to claim instead.
 func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c ports.Claim) (again domain.Receipt, ok bool) {
 	switch {
+	case c.Err != nil && e.unreachable(c.Err) && e.journals(a):
+		e.Metrics.DurableStoreErrors.Inc() // and no verdict: it goes to the journal
 	case c.Err != nil:
 		e.Metrics.DurableStoreErrors.Inc()
 		e.Metrics.Refusals.WithLabelValues(in.Channel, "durable_store").Inc()
@@ -336,6 +344,15 @@ func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c p
 		e.duplicate(a, c)
 	}
 	return domain.Receipt{}, false
+}
+
+// unreachable reports whether err says that the durable store did not answer, and notes it.
+func (e *Engine) unreachable(err error) bool {
+	down := errors.Is(err, domain.ErrUnavailable) || errors.Is(err, domain.ErrUnknown)
+	if down && e.Journal != nil {
+		e.storeDown.Store(true)
+	}
+	return down
 }
 
 func (e *Engine) refuse(a *admission) {

@@ -35,13 +35,14 @@ type Config struct {
 	DispatchTimeout time.Duration
 }
 
-// Params are what an Engine works with. FastStore may be nil.
+// Params are what an Engine works with. FastStore and Journal may be nil.
 type Params struct {
 	Config        Config
 	Channels      []channels.Channel
 	Installations *Directory
 	FastStore     ports.FastStore
 	DurableStore  ports.DurableStore
+	Journal       ports.Journal
 	Dispatcher    ports.Dispatcher
 	Metrics       *Metrics
 	Logger        *slog.Logger
@@ -67,10 +68,11 @@ type Engine struct {
 	queue  *queue
 	counts *deliveryCounts
 
-	draining atomic.Bool
-	nudged   chan struct{} // the sweep is wanted before its time
-	pruneDue chan struct{}
-	settled  atomic.Int64
+	draining  atomic.Bool
+	storeDown atomic.Bool   // the durable store did not answer of late
+	nudged    chan struct{} // the sweep is wanted before its time
+	pruneDue  chan struct{}
+	settled   atomic.Int64
 
 	life     context.Context //nolint:containedctx // the loops' and the workers', ended by Close
 	end      context.CancelFunc
@@ -102,7 +104,12 @@ func New(p Params) (*Engine, error) {
 	for _, c := range p.Channels {
 		e.channels[c.Name] = c
 	}
-	p.Metrics.queueDepth(e.queue.depth)
+	p.Metrics.gauge("queue_depth", "Events admitted and not yet begun on this instance.", e.queue.depth)
+	journalled := func() int { return 0 }
+	if p.Journal != nil {
+		journalled = p.Journal.Len
+	}
+	p.Metrics.gauge("journal_events", "Events in the local journal of this instance.", journalled)
 	return e, nil
 }
 
@@ -123,6 +130,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.loops.Go(func() { e.every(sweepEvery, e.nudged, e.sweep) })
 	e.loops.Go(func() { e.every(countEvery, nil, e.flushCounts) })
 	e.loops.Go(func() { e.every(pruneEvery, e.pruneDue, e.prune) })
+	if e.Journal != nil {
+		e.loops.Go(func() { e.every(drainEvery, nil, e.drainJournal) })
+	}
 	e.Nudge()
 	return nil
 }

@@ -51,8 +51,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-func (m *Metrics) queueDepth(depth func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "admitone_queue_depth", Help: "Events admitted and not yet begun on this instance.",
-	}, func() float64 { return float64(depth()) }))
+func (m *Metrics) gauge(name, help string, value func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "admitone_" + name, Help: help},
+		func() float64 { return float64(value()) }))
 }
