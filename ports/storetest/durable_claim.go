@@ -97,16 +97,16 @@ func claimOfOwnIDIsWon(k *trial) {
 
 // seen is as much of a winner as a loser decides by.
 type seen struct {
-	ID                                       string
-	Key                                      domain.Key
-	Seq                                      int64
-	State                                    domain.State
-	Attempt                                  int
-	Digest                                   domain.Digest
-	Kind                                     domain.Kind
-	Holder                                   string
-	ClaimedAt, LeaseUntil, DueAt, HandledAt  time.Time
-	payload                                  int
+	ID                                      string
+	Key                                     domain.Key
+	Seq                                     int64
+	State                                   domain.State
+	Attempt                                 int
+	Digest                                  domain.Digest
+	Kind                                    domain.Kind
+	Holder                                  string
+	ClaimedAt, LeaseUntil, DueAt, HandledAt time.Time
+	payload                                 int
 }
 
 func seenOf(r domain.Receipt) seen {
