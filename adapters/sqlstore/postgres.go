@@ -58,12 +58,12 @@ const pgBegin = `
 UPDATE receipts r
 SET state = 'dispatching', attempt = r.attempt + 1, begun_at = now(), lease_until = now() + make_interval(secs => v.lease),
 	due_at = CASE WHEN r.lane IS NULL THEN now() + make_interval(secs => v.lease) END
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::float8[]) v (tenant, id, holder, attempt, lease)
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::float8[]) WITH ORDINALITY v (tenant, id, holder, attempt, lease, n)
 WHERE r.tenant = v.tenant AND r.id = v.id AND r.holder = v.holder AND r.attempt = v.attempt
 	AND r.state IN ('claimed', 'retrying')
 	AND (r.lane IS NULL OR NOT EXISTS (
 		SELECT FROM receipts p WHERE p.tenant = r.tenant AND p.lane = r.lane AND p.lane IS NOT NULL AND p.seq < r.seq))
-RETURNING r.id, r.attempt`
+RETURNING v.n, r.attempt`
 
 const pgSettle = `
 WITH ended AS (
@@ -71,16 +71,16 @@ WITH ended AS (
 	SET state = v.state, due_at = v.due_at, lane = NULL, last_error = v.reason, lease_until = NULL,
 		handled_at = CASE WHEN v.state = 'handled' THEN now() ELSE r.handled_at END,
 		parked = CASE WHEN v.state IN ('failed', 'lost') THEN true END
-	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[])
-		v (tenant, id, holder, attempt, state, due_at, reason)
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[]) WITH ORDINALITY
+		v (tenant, id, holder, attempt, state, due_at, reason, n)
 	WHERE r.tenant = v.tenant AND r.id = v.id AND r.holder = v.holder AND r.attempt = v.attempt
 		AND r.state = 'dispatching' AND r.lease_until > now()
-	RETURNING r.tenant, r.id, r.attempt, r.state, r.last_error
+	RETURNING v.n, r.tenant, r.id, r.attempt, r.state, r.last_error
 ), noted AS (
 	INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_whom)
 	SELECT tenant, id, now(), 'attempt', attempt, state, last_error, '' FROM ended WHERE state <> 'handled'
 )
-SELECT id, 0 FROM ended`
+SELECT n, 0 FROM ended`
 
 // pgWinners reads what the losers of a claim lost to: by event key before by message key.
 const pgWinners = `
@@ -182,7 +182,7 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 	}
 	var lost, unsettled []*op
 	for _, o := range claims {
-		if seq, ok := rows[claimRows][t.ids[o]]; ok {
+		if seq, ok := rows[claimRows][t.keys[o]]; ok {
 			o.claim.Seq = seq
 			o.won = ports.Claim{Won: true, Receipt: *o.claim}
 			continue
@@ -190,14 +190,14 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 		lost = append(lost, o)
 	}
 	for _, o := range begins {
-		if n, ok := rows[beginRows][t.ids[o]]; ok {
+		if n, ok := rows[beginRows][t.keys[o]]; ok {
 			o.attempt = int(n)
 			continue
 		}
 		unsettled = append(unsettled, o)
 	}
 	for _, o := range settles {
-		if _, ok := rows[settleRows][t.ids[o]]; !ok {
+		if _, ok := rows[settleRows][t.keys[o]]; !ok {
 			unsettled = append(unsettled, o)
 		}
 	}
@@ -336,8 +336,8 @@ type pgTx struct {
 	ctx   context.Context //nolint:containedctx // of this one transaction
 	conn  *pgx.Conn
 	stmts map[string]*pgconn.StatementDescription
-	ids   map[*op][16]byte
-	what  []int // of each answer to come
+	keys  map[*op]string // by which an answer is known, as it comes on the wire: the id of a claim, the place of others
+	what  []int          // of each answer to come
 	err   error
 	b     pgx.ExtendedQueryBuilder
 }
@@ -352,7 +352,7 @@ const (
 )
 
 func startPG(ctx context.Context, c *pgx.Conn, claims, begins, settles bool) (*pgTx, error) {
-	t := &pgTx{ctx: ctx, conn: c, stmts: map[string]*pgconn.StatementDescription{}, ids: map[*op][16]byte{}}
+	t := &pgTx{ctx: ctx, conn: c, stmts: map[string]*pgconn.StatementDescription{}, keys: map[*op]string{}}
 	for _, s := range []struct {
 		name, sql string
 		used      bool
@@ -397,8 +397,8 @@ func (t *pgTx) send(name string, what int, args ...any) {
 	t.what = append(t.what, what)
 }
 
-// commit ends the transaction and returns, by kind of answer, the number that each row's id came with.
-func (t *pgTx) commit() (rows [rowKinds]map[[16]byte]int64, err error) {
+// commit ends the transaction and returns, by kind of answer, the number that each row's key came with.
+func (t *pgTx) commit() (rows [rowKinds]map[string]int64, err error) {
 	if t.err == nil {
 		t.p.SendQueryParams("commit", nil, nil, nil, nil)
 		t.what = append(t.what, noRows)
@@ -423,10 +423,10 @@ func (t *pgTx) commit() (rows [rowKinds]map[[16]byte]int64, err error) {
 				continue
 			}
 			if rows[kind] == nil {
-				rows[kind] = map[[16]byte]int64{}
+				rows[kind] = map[string]int64{}
 			}
 			v := rr.Values()
-			rows[kind][[16]byte(v[0])] = number(v[1])
+			rows[kind][string(v[0])] = number(v[1])
 		}
 		_, err = rr.Close()
 	}
@@ -446,7 +446,6 @@ func (t *pgTx) commit() (rows [rowKinds]map[[16]byte]int64, err error) {
 	return rows, err
 }
 
-
 func number(b []byte) int64 {
 	if len(b) == 4 {
 		return int64(int32(binary.BigEndian.Uint32(b))) //nolint:gosec // an int4 of the wire
@@ -454,14 +453,16 @@ func number(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // an int8 of the wire
 }
 
-func (t *pgTx) id(o *op, id string) [16]byte {
+func (t *pgTx) id(id string) [16]byte {
 	u, err := uuid.Parse(id)
 	if err != nil && t.err == nil {
 		t.err = fmt.Errorf("%w: receipt id: %w", errEncode, err)
 	}
-	t.ids[o] = u
 	return u
 }
+
+// place is the key of the i-th begin or settle: of two that concern one receipt at most one is carried out.
+func place(i int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(i)+1)) } //nolint:gosec // at most maxBatch
 
 func (t *pgTx) claim(ops []*op) {
 	n := len(ops)
@@ -482,7 +483,8 @@ func (t *pgTx) claim(ops []*op) {
 			r.MessageKey, string(r.Kind), r.Conversation, string(r.Guarantee), string(r.State)} {
 			text[j][i] = v
 		}
-		ids[i] = pgtype.UUID{Bytes: t.id(o, r.ID), Valid: true}
+		ids[i] = pgtype.UUID{Bytes: t.id(r.ID), Valid: true}
+		t.keys[o] = string(ids[i].Bytes[:])
 		events[i] = pgtype.UUID{Bytes: r.Key.Digest(), Valid: true}
 		messages[i] = pgDigest(r.Key.Message(r.MessageKey))
 		digests[i] = pgtype.UUID{Bytes: r.Digest, Valid: true}
@@ -518,7 +520,8 @@ func (t *pgTx) begin(ops []*op) {
 	for i, o := range ops {
 		ref := o.begin.ref
 		tenants[i], holders[i], attempts[i] = ref.Tenant, ref.Holder, int32(ref.Attempt) //nolint:gosec // small
-		ids[i] = pgtype.UUID{Bytes: t.id(o, ref.ID), Valid: true}
+		ids[i] = pgtype.UUID{Bytes: t.id(ref.ID), Valid: true}
+		t.keys[o] = place(i)
 		leases[i] = o.begin.lease.Seconds()
 	}
 	t.send("begin", beginRows, tenants, ids, holders, attempts, leases)
@@ -532,7 +535,8 @@ func (t *pgTx) settle(ops []*op) {
 	for i, o := range ops {
 		s := o.settle
 		tenants[i], holders[i], attempts[i] = s.Tenant, s.Holder, int32(s.Attempt) //nolint:gosec // small
-		ids[i] = pgtype.UUID{Bytes: t.id(o, s.ID), Valid: true}
+		ids[i] = pgtype.UUID{Bytes: t.id(s.ID), Valid: true}
+		t.keys[o] = place(i)
 		states[i], reasons[i] = string(s.Step.State), s.Reason
 		if !s.Step.DueAt.IsZero() {
 			due[i] = &s.Step.DueAt
