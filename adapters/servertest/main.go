@@ -1,6 +1,6 @@
 // Package servertest starts the servers that tests need: real ones, on free ports of the
 // loopback address and in temporary folders, never those that run on the machine already.
-// A test binary starts each kind of server once, when a test first asks for it.
+// A machine that lacks a program fails the test; nothing is skipped.
 //
 // Whatever happens to the test binary, nothing it started outlives it for long: each server
 // has a watcher, a process that waits for the end of the test binary, kills what works in
@@ -116,6 +116,22 @@ func newHome(kind string, user *syscall.Credential) (*home, error) {
 	return h, nil
 }
 
+// watchedDir makes a folder for a server of tb's own, which runs as this process's user and
+// works in it. It is gone when tb ends, after the clean-ups that are registered later.
+func watchedDir(tb testing.TB, kind string) string {
+	tb.Helper()
+	h, err := newHome(kind, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := h.close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return h.path
+}
+
 // guard gives the folder to its user and starts the watcher.
 func (h *home) guard() error {
 	if h.user != nil {
@@ -178,10 +194,10 @@ func (h *home) logTail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// stablePort returns a port of 127.0.0.1 that nothing listens on. It lies below the range
+// freePort returns a port of 127.0.0.1 that nothing listens on. It lies below the range
 // from which systems take the ports of outgoing connections, so that a server that was
 // stopped finds its port free when it is started again.
-func stablePort(ctx context.Context) (int, error) {
+func freePort(ctx context.Context) (int, error) {
 	const low, high, tries = 15000, 32000, 100
 	var last error
 	for range tries {

@@ -221,7 +221,7 @@ func (s *PostgresServer) create(ctx context.Context) error {
 	const tries = 3
 	var err error
 	for range tries {
-		if s.port, err = stablePort(ctx); err != nil {
+		if s.port, err = freePort(ctx); err != nil {
 			return err
 		}
 		if err = s.start(ctx); err == nil {

@@ -180,7 +180,7 @@ func TestServerGoesWithItsTest(t *testing.T) {
 }
 
 // TestNothingOutlivesAKilledTestBinary runs this binary again and kills it while its
-// servers run: one shared, one of a test's own and stalled.
+// servers run: one shared, one of a test's own and stalled, and a Redis, stalled too.
 func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -197,7 +197,7 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	var folders []string
-	for lines := bufio.NewScanner(out); len(folders) < 2 && lines.Scan(); {
+	for lines := bufio.NewScanner(out); len(folders) < 3 && lines.Scan(); {
 		if folder, ok := strings.CutPrefix(lines.Text(), "folder "); ok {
 			folders = append(folders, folder)
 		}
@@ -206,8 +206,8 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = victim.Wait() // that it was killed is no news
-	if len(folders) != 2 {
-		t.Fatalf("the victim told of %d folders; want 2", len(folders))
+	if len(folders) != 3 {
+		t.Fatalf("the victim told of %d folders; want 3", len(folders))
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -237,6 +237,10 @@ func TestVictim(t *testing.T) {
 	folder := folderOf(t, stalled)
 	stalled.Stall(t)
 	fmt.Fprintln(os.Stdout, "folder "+folder)
+	redis := servertest.Redis(t)
+	folder = redisFolder(t, redis)
+	redis.Stall()
+	fmt.Fprintln(os.Stdout, "folder "+folder)
 	select {}
 }
 
@@ -250,22 +254,36 @@ func folderOf(t *testing.T, s *servertest.PostgresServer) string {
 	return filepath.Dir(data)
 }
 
-// remains tells what is left of servers: their folders, and processes that name them.
+// redisFolder returns the temporary folder of a running server: the one that it works in.
+func redisFolder(t *testing.T, s *servertest.RedisServer) string {
+	t.Helper()
+	_, pid, _ := strings.Cut(s.Do("INFO", "server"), "process_id:")
+	pid, _, _ = strings.Cut(pid, "\r\n")
+	folder, err := os.Readlink("/proc/" + pid + "/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// remains tells what is left of servers: their folders, and processes that name them or work in them.
 func remains(t *testing.T, folders ...string) string {
 	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var left []string
 	for _, folder := range folders {
 		if _, err := os.Stat(folder); err == nil {
 			left = append(left, folder)
 		}
-		commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range commands {
-			// One that ended meanwhile can't be read.
-			if command, err := os.ReadFile(path); err == nil && strings.Contains(string(command), folder) {
-				left = append(left, strings.ReplaceAll(string(command), "\x00", " "))
+		for _, process := range processes {
+			// What ended meanwhile can't be read.
+			command, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+			cwd, _ := os.Readlink(filepath.Join(process, "cwd"))
+			if strings.Contains(string(command), folder) || strings.HasPrefix(cwd, folder) {
+				left = append(left, process+" "+strings.ReplaceAll(string(command), "\x00", " "))
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -37,7 +36,7 @@ type RedisServer struct {
 // "2mb", waits until it answers, and ends it with the test.
 func Redis(tb testing.TB, args ...string) *RedisServer {
 	tb.Helper()
-	s := &RedisServer{tb: tb, dir: tb.TempDir(), port: freePort(tb)}
+	s := newRedis(tb)
 	s.args = append([]string{"--save", "", "--appendonly", "no", "--dir", s.dir}, args...)
 	s.Start()
 	tb.Cleanup(s.Kill)
@@ -48,7 +47,7 @@ func Redis(tb testing.TB, args ...string) *RedisServer {
 // with the test. More lines for its configuration may follow, such as "sentinel auth-pass …".
 func Sentinel(tb testing.TB, master *RedisServer, name string, lines ...string) *RedisServer {
 	tb.Helper()
-	s := &RedisServer{tb: tb, dir: tb.TempDir(), port: freePort(tb)}
+	s := newRedis(tb)
 	file := filepath.Join(s.dir, "sentinel.conf")
 	text := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\n", name, master.port) + strings.Join(lines, "\n") + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -58,6 +57,16 @@ func Sentinel(tb testing.TB, master *RedisServer, name string, lines ...string) 
 	s.Start()
 	tb.Cleanup(s.Kill)
 	return s
+}
+
+// newRedis returns one that is not started yet.
+func newRedis(tb testing.TB) *RedisServer {
+	tb.Helper()
+	port, err := freePort(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &RedisServer{tb: tb, dir: watchedDir(tb, "redis"), port: port}
 }
 
 // Addr returns the server's host:port, the same after each restart.
@@ -218,23 +227,4 @@ func (s *RedisServer) roundTrip(command ...string) (string, error) {
 		return "", fmt.Errorf("receive: %w", err)
 	}
 	return string(bulk), nil
-}
-
-// freePort returns a port below those that the kernel gives to outgoing connections: a server
-// that is down for a moment finds its port free when it is started again.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	for range 100 {
-		port := 15_000 + rand.IntN(15_000)
-		l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			tb.Fatalf("find a free port: %v", err)
-		}
-		return port
-	}
-	tb.Fatal("find a free port: none of 100 is")
-	return 0
 }
