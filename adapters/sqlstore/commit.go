@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -189,8 +188,9 @@ func (b *backoff) wait(ctx context.Context) {
 // Claim implements ports.DurableStore.
 func (s *Store) Claim(ctx context.Context, receipts []domain.Receipt) []ports.Claim {
 	ops := make([]*op, len(receipts))
-	for i := range receipts {
-		ops[i] = &op{ctx: ctx, claim: &receipts[i], done: make(chan struct{})}
+	for i, r := range receipts {
+		// r is a copy: the caller may use its own again while a claim of unknown outcome still runs
+		ops[i] = &op{ctx: ctx, claim: &r, done: make(chan struct{})}
 	}
 	s.claims.submit(ops...)
 	answers := make([]ports.Claim, len(ops))
@@ -238,16 +238,9 @@ func split(ops []*op) (claims, begins, settles []*op) {
 
 // oneByOne applies each op alone, so that one which spoils a batch does not take the rest
 // with it.
-func oneByOne(ops []*op, apply func([]*op) error) (unknown []*op) {
+func oneByOne(ops []*op, apply func([]*op) []*op) (unknown []*op) {
 	for _, o := range ops {
-		err := apply([]*op{o})
-		switch {
-		case err == nil:
-		case errors.Is(err, domain.ErrUnknown):
-			unknown = append(unknown, o)
-		default:
-			o.finish(err)
-		}
+		unknown = append(unknown, apply([]*op{o})...)
 	}
 	return unknown
 }

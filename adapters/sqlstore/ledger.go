@@ -53,14 +53,14 @@ func (s *Store) where(f ports.Filter) (string, []any) {
 		add("r.id >= ? AND r.claimed_at >= ?", s.id(idBefore(f.Since)), f.Since)
 	}
 	if f.Query != "" {
-		if _, err := uuid.Parse(f.Query); err == nil {
-			add("(r.id = ? OR r.event_id = ? OR r.message_key = ?)", s.id(f.Query), f.Query, f.Query)
+		if id, err := uuid.Parse(f.Query); err == nil {
+			add("(r.id = ? OR r.event_id = ? OR r.message_key = ?)", s.id(id.String()), f.Query, f.Query)
 		} else {
 			add("(r.event_id = ? OR r.message_key = ?)", f.Query, f.Query)
 		}
 	}
-	if _, err := uuid.Parse(f.Cursor); err == nil {
-		add("r.id < ?", s.id(f.Cursor))
+	if id, err := uuid.Parse(f.Cursor); err == nil {
+		add("r.id < ?", s.id(id.String()))
 	}
 	return strings.Join(conds, " AND "), args
 }
@@ -175,10 +175,10 @@ func (s *Store) Replay(ctx context.Context, id, by string) error {
 	}
 	// the state is asked for again: of two who replay at once, one does
 	err = s.change(ctx, row.Tenant, row.ID, entry{what: "replay", attempt: row.Attempt, state: domain.Retrying, by: by}, `
-		UPDATE receipts SET state = 'retrying', due_at = ?, parked = NULL, lane = NULL, lease_until = NULL
+		UPDATE receipts SET state = 'retrying', due_at = ?, parked = NULL, lane = NULL, lease_until = NULL, handled_at = NULL
 		WHERE tenant = ? AND id = ? AND state = ?
-			AND EXISTS (SELECT 1 FROM payloads p WHERE p.tenant = receipts.tenant AND p.receipt_id = receipts.id)`,
-		s.now(), row.Tenant, s.id(row.ID), row.State)
+			AND EXISTS (SELECT 1 FROM payloads p WHERE p.tenant = receipts.tenant AND p.receipt_id = receipts.id ?)`,
+		s.now(), row.Tenant, s.id(row.ID), row.State, s.kept())
 	if errors.Is(err, domain.ErrFenced) {
 		return domain.ErrState
 	}

@@ -2,8 +2,11 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -11,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/admitone/admitone/domain"
 	"github.com/admitone/admitone/migrations"
@@ -156,15 +161,39 @@ func (s *Store) change(ctx context.Context, tenant, id string, e entry, update s
 // CountDeliveries implements ports.DurableStore.
 func (s *Store) CountDeliveries(ctx context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
 	const chunk = 500
+	// an UPDATE takes one of several rows that it is joined with
+	counts = merged(counts)
 	var left []ports.DeliveryCount
-	for c := range slices.Chunk(counts, chunk) {
-		rest, err := s.countDeliveries(ctx, c)
+	for i := 0; i < len(counts); i += chunk {
+		rest, err := s.countDeliveries(ctx, counts[i:min(i+chunk, len(counts))])
 		if err != nil {
-			return nil, classify(err)
+			return append(left, counts[i:]...), classify(err)
 		}
 		left = append(left, rest...)
 	}
 	return left, nil
+}
+
+// merged returns counts with one for each event.
+func merged(counts []ports.DeliveryCount) []ports.DeliveryCount {
+	type key struct {
+		tenant string
+		event  domain.Digest
+	}
+	at := make(map[key]int, len(counts))
+	out := make([]ports.DeliveryCount, 0, len(counts))
+	for _, c := range counts {
+		k := key{c.Tenant, c.Event}
+		i, ok := at[k]
+		if !ok {
+			at[k] = len(out)
+			out = append(out, c)
+			continue
+		}
+		out[i].N += c.N
+		out[i].VendorAttempt = max(out[i].VendorAttempt, c.VendorAttempt)
+	}
+	return out
 }
 
 func (s *Store) countDeliveries(ctx context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
@@ -263,16 +292,17 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 			return err
 		}
 		n = len(old)
+		var bare []receiptRow
 		err = tx.Raw(`
 			SELECT p.tenant, p.receipt_id AS id FROM payloads p JOIN receipts r ON r.tenant = p.tenant AND r.id = p.receipt_id
 			WHERE p.tenant = ? AND p.receipt_id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
-			ORDER BY p.receipt_id LIMIT ?`,
-			append(append([]any{scope.Tenant, s.id(idBefore(scope.Payloads))}, args...), limit)...).Scan(&old).Error
+			ORDER BY p.receipt_id LIMIT ? ?`,
+			append(append([]any{scope.Tenant, s.id(idBefore(scope.Payloads))}, args...), limit, s.locked())...).Scan(&bare).Error
 		if err != nil {
 			return err
 		}
-		n += len(old)
-		return s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id")
+		n += len(bare)
+		return s.deleteAll(tx, scope.Tenant, bare, "payloads:receipt_id")
 	})
 	return n, classify(err)
 }
@@ -304,19 +334,51 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) error {
 	return classify(s.write.WithContext(ctx).Exec(query, args...).Error)
 }
 
-// classify tells a store out of reach from one that refused.
+// classify tells apart what became of a change: certainly nothing, since the store is out of
+// reach or busy; nobody knows; or the store refused it.
 func classify(err error) error {
 	if err == nil {
 		return nil
 	}
-	var pg *pgconn.PgError
-	var netErr net.Error
-	var connect *pgconn.ConnectError
-	switch {
-	case errors.As(err, &connect), errors.As(err, &netErr):
+	switch changeKind(err) {
+	case unreachable:
 		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
-	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "57") || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "08")):
-		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+	case unsure:
+		return fmt.Errorf("%w: %w", domain.ErrUnknown, err)
+	case refusedRow:
 	}
 	return fmt.Errorf("sqlstore: %w", err)
+}
+
+func changeKind(err error) errorKind {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var lite *sqlite.Error
+	switch {
+	case errors.As(err, &connect), pgconn.SafeToRetry(err):
+		return unreachable
+	case errors.As(err, &pg):
+		if pg.Severity == "FATAL" || pg.Severity == "PANIC" {
+			return unsure // the connection went with it, maybe between a commit and its answer
+		}
+		switch pg.Code[:2] {
+		case "08", "40", "53", "55", "57": // connection, rolled back, resources, locked, cancelled
+			return unreachable
+		}
+		return refusedRow
+	case errors.As(err, &lite):
+		switch lite.Code() & 0xff {
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+			return unreachable
+		case sqlite3.SQLITE_IOERR:
+			return unsure
+		}
+		return refusedRow
+	}
+	var netErr net.Error
+	if errors.As(err, &netErr) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
+		return unsure
+	}
+	return refusedRow
 }

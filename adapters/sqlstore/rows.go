@@ -107,3 +107,12 @@ func (s *Store) locked() clause.Expr {
 	}
 	return gorm.Expr("")
 }
+
+// kept ends a subquery for a row that must not be deleted before the transaction ends: it
+// waits for one which is just deleting it, and then finds nothing.
+func (s *Store) kept() clause.Expr {
+	if s.dialect == migrations.Postgres {
+		return gorm.Expr("FOR KEY SHARE")
+	}
+	return gorm.Expr("")
+}

@@ -46,12 +46,14 @@ INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_wh
 VALUES (?, ?, ?, 'attempt', ?, ?, ?, '')`
 
 const liteWinner = `
-SELECT same_message, id, seq, state, attempt, digest, event_id, kind, holder, claimed_at, lease_until, due_at, handled_at
+SELECT taken, id, seq, state, attempt, digest, event_id, kind, holder, claimed_at, lease_until, due_at, handled_at
 FROM (
-	SELECT 0 AS same_message, * FROM receipts WHERE tenant = @tenant AND event_digest = @event
+	SELECT 0 AS taken, * FROM receipts WHERE tenant = @tenant AND event_digest = @event
 	UNION ALL
 	SELECT 1, * FROM receipts WHERE tenant = @tenant AND message_digest = @message
-) ORDER BY same_message LIMIT 1`
+	UNION ALL
+	SELECT 2, * FROM receipts WHERE tenant = @tenant AND id = @id
+) ORDER BY taken LIMIT 1`
 
 const liteStanding = `SELECT state, holder, attempt FROM receipts WHERE tenant = ? AND id = ?`
 
@@ -88,7 +90,7 @@ func (l *liteCommitter) apply(ops []*op) (unknown []*op) {
 	}
 	kind := liteKind(err)
 	if kind == refusedRow && len(ops) > 1 {
-		return oneByOne(ops, l.try)
+		return oneByOne(ops, l.apply)
 	}
 	for _, o := range ops {
 		switch {
@@ -144,7 +146,7 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 		r.Key.Account, r.Key.EventID, event, r.MessageKey, message, r.Kind, r.Conversation, r.Digest.String(), r.Guarantee, r.State,
 		r.VendorAttempt, r.ClaimedAt, r.Holder, r.LastError, lane, parked).Scan(&r.Seq)
 	if err == nil {
-		o.won = ports.Claim{Won: true, Receipt: *r}
+		o.won, o.err = ports.Claim{Won: true, Receipt: *r}, nil
 		body := r.Payload.Body
 		if body == nil {
 			body = []byte{}
@@ -157,20 +159,18 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 	}
 	w := ports.Claim{Receipt: domain.Receipt{Key: r.Key}}
 	var digest string
+	var taken int
 	var lease, due, handled *time.Time
 	p := &w.Receipt
 	err = tx.StmtContext(ctx, l.stmts.winner).QueryRowContext(ctx,
-		sql.Named("tenant", r.Key.Tenant), sql.Named("event", event), sql.Named("message", message),
-	).Scan(&w.SameMessage, &p.ID, &p.Seq, &p.State, &p.Attempt, &digest, &p.Key.EventID, &p.Kind, &p.Holder, &p.ClaimedAt, &lease, &due, &handled)
+		sql.Named("tenant", r.Key.Tenant), sql.Named("event", event), sql.Named("message", message), sql.Named("id", r.ID),
+	).Scan(&taken, &p.ID, &p.Seq, &p.State, &p.Attempt, &digest, &p.Key.EventID, &p.Kind, &p.Holder, &p.ClaimedAt, &lease, &due, &handled)
 	if err != nil {
 		return err
 	}
 	p.Digest = parseDigest(digest)
 	p.LeaseUntil, p.DueAt, p.HandledAt = timeOf(lease), timeOf(due), timeOf(handled)
-	if p.ID == r.ID {
-		w = ports.Claim{Won: true, Receipt: standing(*r, *p)}
-	}
-	o.won = w
+	o.lose(w, taken)
 	return nil
 }
 

@@ -131,7 +131,7 @@ func pruneLimit(k *trial) {
 	// the two oldest receipts, and as many payloads of those that stay
 	k.prune(scopeOf("acme", 30*day, 10*day), 2, 4)
 	k.wantLeft("0", "1", "2", "payload 0", "payload 1", "payload 2", "payload 3", "payload 4")
-	k.prune(scopeOf("acme", 30*day, 30*day), 2, 2)
+	k.prune(scopeOf("acme", 30*day, 30*day), 2, 3) // two receipts, and the payload of the third
 	k.wantLeft("0", "payload 0", "payload 1", "payload 2", "payload 3", "payload 4")
 }
 

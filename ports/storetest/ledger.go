@@ -171,7 +171,9 @@ func listFilters(k *trial) {
 		add(state, func(r *domain.Receipt) { r.Key.Tenant = "umbrella" })
 		add(state, func(r *domain.Receipt) { r.Key.Platform = "teams" })
 	}
-	named := all[4]
+	urn := "urn:uuid:" + event("").ID // as in a Message-ID
+	named, like := all[4], ago(time.Minute, urn)
+	all = append(all, k.claim(k.store, like))
 	for _, c := range []struct {
 		name   string
 		filter ports.Filter
@@ -192,6 +194,7 @@ func listFilters(k *trial) {
 		{"a pattern", ports.Filter{Query: "Ev%"}, func(domain.Receipt) bool { return false }},
 		{"message key", ports.Filter{Query: named.MessageKey}, func(r domain.Receipt) bool { return r.ID == named.ID }},
 		{"text that begins like an id", ports.Filter{Query: "urn:uuid:" + named.ID[1:]}, func(domain.Receipt) bool { return false }},
+		{"event id that looks like an id", ports.Filter{Query: urn}, func(r domain.Receipt) bool { return r.Key.EventID == urn }},
 		{"event of another tenant", ports.Filter{Tenant: "acme", Query: "Ev04"}, func(domain.Receipt) bool { return false }},
 		{"state of another tenant", ports.Filter{Tenant: "nobody", State: domain.Failed}, func(domain.Receipt) bool { return false }},
 	} {
