@@ -95,9 +95,17 @@ func (s *Store) openPostgres(ctx, life context.Context, dsn string) error {
 	}
 	s.read = s.write
 	// two, so that a claim is not held up by the begins and settles of earlier events
-	s.claims = newCommitter((&pgCommitter{db: db, ctx: life}).apply)
-	s.progress = newCommitter((&pgCommitter{db: db, ctx: life}).apply)
+	pooled := behindProxy(dsn)
+	s.claims = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
+	s.progress = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
 	return nil
+}
+
+// behindProxy reports whether the DSN says that the server is reached through a proxy which
+// pools transactions: by default_query_exec_mode, as the driver wants it there.
+func behindProxy(dsn string) bool {
+	c, err := pgx.ParseConfig(dsn)
+	return err == nil && c.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }
 
 func (s *Store) openSQLite(life context.Context, path string) error {
@@ -139,6 +147,11 @@ func pgPool(dsn string) (*sql.DB, error) {
 	}
 	if _, ok := c.RuntimeParams["application_name"]; !ok {
 		c.RuntimeParams["application_name"] = "admitone"
+	}
+	if c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		for name, value := range pgSettings {
+			c.RuntimeParams[name] = value
+		}
 	}
 	db := stdlib.OpenDB(*c)
 	db.SetMaxOpenConns(16)
