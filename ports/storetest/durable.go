@@ -32,8 +32,10 @@ const (
 	// soon is a time that ends while a check waits for it; long is one that never does.
 	soon = time.Millisecond
 	long = 10 * time.Minute
-	// patience is how long a check waits for what must come, on a busy machine.
-	patience = 30 * time.Second
+	// patience is how long a check waits for what must come, on a busy machine, and most how
+	// long it may take as a whole.
+	patience = 10 * time.Second
+	most     = 2 * time.Minute
 )
 
 // A promise is one sentence of the port and how it is checked.
@@ -56,7 +58,7 @@ func Durable(t *testing.T, open func(t *testing.T) Subject) {
 				}
 			}()
 			s := open(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), most)
 			defer cancel()
 			k := &trial{T: t, ctx: ctx, store: s.Store, other: s.Other}
 			if k.other == nil {

@@ -287,7 +287,7 @@ func takenID(k *trial) {
 	first := k.claim(k.store, event("Ev1"))
 	other := event("Ev2")
 	other.ID = first.ID
-	ctx, cancel := context.WithTimeout(k.ctx, patience/2)
+	ctx, cancel := context.WithTimeout(k.ctx, patience)
 	defer cancel()
 	answers := k.store.Claim(ctx, []domain.Receipt{other, event("Ev3"), event("Ev1")})
 	if ctx.Err() != nil {
