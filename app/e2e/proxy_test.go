@@ -31,7 +31,7 @@ type proxy struct {
 
 // A fault cuts connections at a commit, left times.
 type fault struct {
-	statement string // prepared statement whose transactions are meant
+	statement string // part of the names of the prepared statements whose transactions are meant
 	applied   bool   // whether the commit reaches the store: then its answer is lost
 	left      int
 }
@@ -40,8 +40,8 @@ type fault struct {
 type link struct {
 	client, server net.Conn
 
-	mu     sync.Mutex
-	answer bool // the answer to a commit under way is to be lost
+	mu   sync.Mutex
+	deaf bool // the answer to a commit under way is being lost
 }
 
 func newProxy(t testing.TB, target string, postgres bool) *proxy {
@@ -108,10 +108,10 @@ func (p *proxy) heal() {
 	})
 }
 
-// spoil makes the next n commits of transactions with the prepared statement end in a cut
-// connection: after they were applied, so that the answer is lost, or before they arrive.
+// spoil makes the next n commits of transactions with a statement, "claim", "begin" or "handled",
+// end in a cut connection: after they were applied, so that the answer is lost, or before they arrive.
 func (p *proxy) spoil(statement string, applied bool, n int) {
-	p.set(func() { p.fault, p.fired = fault{"admitone_" + statement, applied, n}, 0 })
+	p.set(func() { p.fault, p.fired = fault{statement, applied, n}, 0 })
 }
 
 // spoiled returns how many commits were spoiled.
@@ -197,7 +197,11 @@ func (p *proxy) pump(to io.Writer, from io.Reader, answers bool) {
 	}
 }
 
-var errCut = errors.New("cut on purpose")
+// What becomes of a message that is not passed on.
+var (
+	errLost = errors.New("lost on purpose")
+	errCut  = errors.New("lost on purpose, and the connection with it")
+)
 
 func (p *proxy) pumpFrontend(l *link) {
 	in := bufio.NewReaderSize(l.client, 64<<10)
@@ -213,25 +217,38 @@ func (p *proxy) pumpFrontend(l *link) {
 	if _, err := l.server.Write(startup); err != nil {
 		return
 	}
-	meant := false // the transaction under way holds the statement of the fault
+	meant := false // the transaction under way holds a statement of the fault
 	p.pumpMessages(l.server, in, false, func(kind byte, body []byte) error {
+		name, rest, _ := bytes.Cut(body, []byte{0})
+		second, _, _ := bytes.Cut(rest, []byte{0})
 		switch kind {
-		case 'B':
-			_, rest, _ := bytes.Cut(body, []byte{0})
-			statement, _, _ := bytes.Cut(rest, []byte{0})
-			p.mu.Lock()
-			meant = meant || p.fault.left > 0 && string(statement) == p.fault.statement
-			p.mu.Unlock()
-		case 'P':
-			_, rest, _ := bytes.Cut(body, []byte{0})
-			query, _, _ := bytes.Cut(rest, []byte{0})
-			if meant && strings.EqualFold(string(query), "commit") {
+		case 'B': // bind: a portal, then the statement
+			meant = meant || p.means(string(second))
+		case 'P': // parse: a name, then the text; a statement by itself has no commit but the sync
+			if meant && len(name) == 0 && strings.EqualFold(string(second), "commit") && !p.applies() {
+				return p.spoilCommit(l)
+			}
+		case 'S': // sync
+			if meant {
 				meant = false
 				return p.spoilCommit(l)
 			}
 		}
 		return nil
 	})
+}
+
+// means reports whether the fault is about a prepared statement of that name.
+func (p *proxy) means(statement string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault.left > 0 && strings.Contains(statement, p.fault.statement)
+}
+
+func (p *proxy) applies() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault.applied
 }
 
 // spoilCommit decides on a commit that is about to be passed on.
@@ -247,26 +264,26 @@ func (p *proxy) spoilCommit(l *link) error {
 		return errCut
 	}
 	l.mu.Lock()
-	l.answer = true
+	l.deaf = true
 	l.mu.Unlock()
 	return nil
 }
 
 func (p *proxy) pumpBackend(l *link) {
-	p.pumpMessages(l.client, bufio.NewReaderSize(l.server, 64<<10), true, func(kind byte, body []byte) error {
-		if kind != 'C' || !bytes.HasPrefix(body, []byte("COMMIT")) {
-			return nil
-		}
+	p.pumpMessages(l.client, bufio.NewReaderSize(l.server, 64<<10), true, func(kind byte, _ []byte) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.answer {
+		switch {
+		case l.deaf && kind == 'Z': // ready for the next query: the commit is done
 			return errCut
+		case l.deaf:
+			return errLost
 		}
 		return nil
 	})
 }
 
-// pumpMessages passes messages on until look objects to one, which is not passed on.
+// pumpMessages passes messages on to which look does not object, until a connection ends.
 func (p *proxy) pumpMessages(to io.Writer, in *bufio.Reader, answers bool, look func(kind byte, body []byte) error) {
 	out := bufio.NewWriterSize(to, 64<<10)
 	for {
@@ -278,7 +295,10 @@ func (p *proxy) pumpMessages(to io.Writer, in *bufio.Reader, answers bool, look 
 		if _, err := io.ReadFull(in, body); err != nil {
 			return
 		}
-		if err := look(head[0], body); err != nil {
+		switch err := look(head[0], body); {
+		case errors.Is(err, errLost):
+			continue
+		case err != nil:
 			_ = out.Flush()
 			return
 		}
