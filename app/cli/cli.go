@@ -52,23 +52,29 @@ func Main(args []string, stdout, stderr io.Writer) int {
 var errTold = errors.New("failed")
 
 func newRoot() *cobra.Command {
-	root := &cobra.Command{
+	root := group(&cobra.Command{
 		Use:           "admitone",
 		Short:         "Stands between messaging platforms and your application and hands each event on once",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; admitone --help lists them", args[0])}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	},
+		newDemo(), newServe(), newCheck(), newMigrate(), newReceipts(), newChannels(), newSimulate(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServe())
 	return root
+}
+
+// group makes c a command that does nothing but hold others. Without one of them it prints its help.
+func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{fmt.Errorf("unknown command %q; %s --help lists them", args[0], cmd.CommandPath())}
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	c.AddCommand(commands...)
+	return c
 }
 
 // usage makes the errors of an argument check those of wrong usage.

@@ -236,6 +236,9 @@ func TestReadyMadeFilesLoad(t *testing.T) {
 		t.Fatalf("configs holds %v, %v", files, err)
 	}
 	for _, file := range files {
+		if filepath.Base(file) == "quickstart.yaml" {
+			continue // made, and looked at by app/cli, with every channel of the build
+		}
 		c, err := config.Load(file, environ, toys)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
