@@ -17,6 +17,7 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"github.com/admitone/admitone/adapters/httpdispatch"
+	"github.com/admitone/admitone/adapters/journal"
 	"github.com/admitone/admitone/adapters/logdispatch"
 	"github.com/admitone/admitone/adapters/memory"
 	"github.com/admitone/admitone/adapters/redis"
@@ -48,7 +49,7 @@ func Options(cfg *config.Config, chs []channels.Channel, log *slog.Logger) fx.Op
 		fx.Supply(cfg, log),
 		fx.Options(modules...),
 		fx.Provide(
-			newRegistry, newDurableStore, newFastStore, newDispatcher, newDirectory, newEngine, newPublic, newAdmin,
+			newRegistry, newDurableStore, newFastStore, newJournal, newDispatcher, newDirectory, newEngine, newPublic, newAdmin,
 		),
 		fx.Invoke(drainFirst),
 		fx.StartTimeout(openTimeout),
@@ -121,6 +122,20 @@ func newFastStore(lc fx.Lifecycle, cfg *config.Config, log *slog.Logger) (ports.
 		lc.Append(fx.StopHook(s.Close))
 	}
 	return s, nil
+}
+
+func newJournal(lc fx.Lifecycle, cfg *config.Config, log *slog.Logger) (ports.Journal, error) {
+	if cfg.Store.Journal.Path == "" {
+		return nil, nil //nolint:nilnil // no journal is a choice
+	}
+	j, err := journal.Open(journal.Config{
+		Path: cfg.Store.Journal.Path, MaxBytes: int64(cfg.Store.Journal.MaxBytes), Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store.journal.path: %w", err)
+	}
+	lc.Append(fx.StopHook(j.Close))
+	return j, nil
 }
 
 func newDispatcher(lc fx.Lifecycle, cfg *config.Config, log *slog.Logger) (ports.Dispatcher, error) {
@@ -207,6 +222,7 @@ type engineParams struct {
 	Directory  *intake.Directory
 	Fast       ports.FastStore
 	Durable    ports.DurableStore
+	Journal    ports.Journal
 	Dispatcher ports.Dispatcher
 	Registry   *prometheus.Registry
 	Log        *slog.Logger
@@ -224,7 +240,8 @@ func newEngine(p engineParams) (*intake.Engine, error) {
 			Workers: p.Config.Dispatch.Workers, Queue: p.Config.Dispatch.Queue, MaxBody: int64(p.Config.Server.MaxBody),
 			Target: p.Config.Dispatch.Target,
 		},
-		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable, Dispatcher: p.Dispatcher,
+		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable,
+		Journal: p.Journal, Dispatcher: p.Dispatcher,
 		Metrics: intake.NewMetrics(p.Registry), Logger: p.Log,
 	})
 	if err != nil {
@@ -268,6 +285,7 @@ type adminParams struct {
 	Ledger    ports.Ledger
 	Durable   ports.DurableStore
 	Fast      ports.FastStore
+	Journal   ports.Journal
 	Registry  *prometheus.Registry
 	Log       *slog.Logger
 	Stop      fx.Shutdowner
@@ -278,7 +296,7 @@ func newAdmin(p adminParams) (Admin, error) {
 	h, err := web.Admin(web.AdminConfig{
 		Tokens:  p.Config.Server.AdminToken,
 		Ledger:  p.Ledger,
-		Ready:   readiness(p.Engine, p.Durable, p.Fast),
+		Ready:   readiness(p.Engine, p.Durable, p.Fast, p.Journal),
 		Stats:   func(context.Context) web.Counters { return counters(p.Registry, p.Log) },
 		Metrics: promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{}),
 		Nudge:   p.Engine.Nudge,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -17,23 +18,29 @@ import (
 // readyTimeout bounds each question of a readiness probe, which come every few seconds.
 const readyTimeout = time.Second
 
-// readiness tells whether the instance can admit. The fast store does not count: without it
-// everything is slower and nothing is lost.
-func readiness(e *intake.Engine, durable ports.DurableStore, fast ports.FastStore) func(context.Context) web.Readiness {
+// readiness tells whether the instance can admit: it does not drain, and the durable store is in
+// reach or there is a journal to take what would be lost. The fast store does not count:
+// without it everything is slower and nothing is lost.
+func readiness(e *intake.Engine, durable ports.DurableStore, fast ports.FastStore, journal ports.Journal,
+) func(context.Context) web.Readiness {
 	return func(ctx context.Context) web.Readiness {
-		r := web.Readiness{Dependencies: []web.Dependency{
-			depends(ctx, "durable store", true, durable.Ready),
-			{Name: "admission", Ready: !e.Draining(), Needed: true},
-		}}
+		store := depends(ctx, "durable store", journal == nil, durable.Ready)
+		admission := web.Dependency{Name: "admission", Ready: !e.Draining(), Needed: true}
+		if e.Draining() {
+			admission.Detail = "draining"
+		}
+		r := web.Readiness{Dependencies: []web.Dependency{store, admission}}
+		if journal != nil {
+			r.Dependencies = append(r.Dependencies, web.Dependency{
+				Name: "journal", Ready: true, Needed: !store.Ready, Detail: fmt.Sprintf("%d events", journal.Len()),
+			})
+		}
 		if fast != nil {
 			r.Dependencies = append(r.Dependencies, depends(ctx, "fast store", false, fast.Ready))
 		}
 		r.Ready = true
 		for _, d := range r.Dependencies {
 			r.Ready = r.Ready && (d.Ready || !d.Needed)
-		}
-		if e.Draining() {
-			r.Dependencies[1].Detail = "draining"
 		}
 		return r
 	}

@@ -63,3 +63,40 @@ type Count struct {
 	State    domain.State
 	N        int64
 }
+
+// An Auditor checks the ledger's balance.
+type Auditor interface {
+	// Audit reads every receipt. An open one is stuck if nobody took it up for grace after its
+	// time; a broken one contradicts itself. At most limit of each kind are named. It changes
+	// nothing and blocks nobody.
+	Audit(ctx context.Context, grace time.Duration, limit int) (Audit, error)
+}
+
+// An Audit is the balance and what is wrong with it.
+type Audit struct {
+	Sums     []Sum
+	Findings []Finding
+}
+
+// A Sum is the balance of one tenant and platform.
+type Sum struct {
+	Tenant   string
+	Platform string
+	Admitted int64 // all receipts
+	States   map[domain.State]int64
+}
+
+// Balanced reports whether every admitted event is in a state that there is.
+func (s Sum) Balanced() bool {
+	var n int64
+	for _, state := range domain.States {
+		n += s.States[state]
+	}
+	return n == s.Admitted
+}
+
+// A Finding is a receipt that is broken or stuck.
+type Finding struct {
+	Receipt domain.Receipt
+	Why     string
+}
