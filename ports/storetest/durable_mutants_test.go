@@ -36,6 +36,7 @@ var durableMutants = map[string]string{
 	"begins any attempt":                           "BeginIsFenced",
 	"begins what is begun":                         "BeginIsFenced",
 	"looks, then begins":                           "BeginOnceAmongMany",
+	"looks, then settles":                          "SettleOnceAmongMany",
 	"begins without looking at the conversation":   "BeginsOfOneConversationOneAtATime",
 	"waits for retries":                            "WaitingEndsWithTheFirstAttempt",
 	"holds conversations up until handled":         "WaitingEndsWithTheFirstAttempt",

@@ -17,7 +17,8 @@ import (
 var progressPromises = []promise{
 	{"BeginIsCommittedWhenItReturns", "another instance sees a begin as soon as it is answered, and until when its holder counts as alive", beginIsCommitted},
 	{"BeginIsFenced", "only the holder begins, only the next attempt and only once", beginIsFenced},
-	{"BeginOnceAmongMany", "of many begins of one attempt at once, one is answered with its number", beginOnceAmongMany},
+	{"BeginOnceAmongMany", "of many begins of one attempt at once, one of the holder's is answered with its number, and no other", beginOnceAmongMany},
+	{"SettleOnceAmongMany", "of many settles of one attempt at once, the one that is carried out is told so, and no other", settleOnceAmongMany},
 	{"BeginsOfOneConversationOneAtATime", "an event waits until the earlier ones of its conversation have ended their first attempt", oneAtATime},
 	{"WaitingEndsWithTheFirstAttempt", "however the first attempt ends, the next event of the conversation may begin", waitingEnds},
 	{"ConversationOrderIsClaimOrder", "events of a conversation begin in the order in which they were claimed, whichever instance claimed them", claimOrder},
@@ -85,32 +86,80 @@ func beginIsFenced(k *trial) {
 }
 
 func beginOnceAmongMany(k *trial) {
-	r := k.claim(k.store, event("Ev1"))
+	for round := range 4 {
+		r := k.claim(k.store, event(fmt.Sprintf("Ev%d", round)))
+		wrong := refOf(r)
+		wrong.Holder = another
+		// those that must be fenced come first, so that no answer of their neighbours is theirs
+		refs := slices.Concat(slices.Repeat([]ports.Ref{wrong}, 8), slices.Repeat([]ports.Ref{refOf(r)}, 8))
+		errs := k.atOnce(len(refs), func(s Store, i int) error {
+			n, err := s.Begin(k.ctx, refs[i], long)
+			if err == nil && n != 1 {
+				k.Errorf("Begin = %d; want 1", n)
+			}
+			return err
+		})
+		begun := 0
+		for i, err := range errs {
+			switch {
+			case refs[i].Holder == another:
+				k.wantErr("Begin of another holder", err, domain.ErrFenced)
+			case err == nil:
+				begun++
+			case !errors.Is(err, domain.ErrFenced) && !errors.Is(err, ports.ErrWaits): // it may be seen between two states
+				k.Errorf("Begin = %v; want nil, ErrFenced or ErrWaits", err)
+			}
+		}
+		if begun != 1 {
+			k.Errorf("%d begins of one attempt were allowed; want 1", begun)
+		}
+		k.wantState(r.ID, domain.Dispatching, 1)
+	}
+}
+
+func settleOnceAmongMany(k *trial) {
+	steps := []domain.Step{{State: domain.Failed}, {State: domain.Handled}, {State: domain.Retrying, DueAt: time.Now().Add(long)}}
+	for round := range 4 {
+		r := k.in(domain.Dispatching, event(fmt.Sprintf("Ev%d", round)))
+		settlement := func(i int) ports.Settlement {
+			s := ports.Settlement{Ref: refOf(r), Step: steps[i%len(steps)], Reason: fmt.Sprint(i)}
+			if i < 8 {
+				s.Holder = another
+			}
+			if s.Step.State == domain.Handled {
+				s.Reason = ""
+			}
+			return s
+		}
+		var told []ports.Settlement
+		for i, err := range k.atOnce(16, func(s Store, i int) error { return s.Settle(k.ctx, settlement(i)) }) {
+			if err == nil {
+				told = append(told, settlement(i))
+			} else {
+				k.wantErr("Settle", err, domain.ErrFenced)
+			}
+		}
+		got := k.receipt(r.ID)
+		if len(told) != 1 || told[0].Holder != holder || got.State != told[0].Step.State || got.LastError != told[0].Reason {
+			k.Errorf("told of settles carried out: %+v; the receipt is %s, %q; want the one that was", told, got.State, got.LastError)
+		}
+	}
+}
+
+// atOnce calls do n times at once, on both handles in turn, and returns what came of each.
+func (k *trial) atOnce(n int, do func(s Store, i int) error) []error {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	errs := make([]error, 16)
-	for i := range errs {
+	errs := make([]error, n)
+	for i := range n {
 		wg.Go(func() {
 			<-start
-			_, errs[i] = k.handles()[i%2].Begin(k.ctx, refOf(r), long)
+			errs[i] = do(k.handles()[i/2%2], i)
 		})
 	}
 	close(start)
 	wg.Wait()
-	begun := 0
-	for _, err := range errs {
-		// a begin that finds the receipt between two states may be told to wait
-		switch {
-		case err == nil:
-			begun++
-		case !errors.Is(err, domain.ErrFenced) && !errors.Is(err, ports.ErrWaits):
-			k.Errorf("Begin = %v; want nil, ErrFenced or ErrWaits", err)
-		}
-	}
-	if begun != 1 {
-		k.Errorf("%d of %d begins of one attempt were allowed; want 1", begun, len(errs))
-	}
-	k.wantState(r.ID, domain.Dispatching, 1)
+	return errs
 }
 
 // waits checks that the next attempt of r must wait, whoever asks.

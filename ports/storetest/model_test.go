@@ -247,6 +247,7 @@ func (m *model) Settle(ctx context.Context, s ports.Settlement) error {
 		!now().Before(o.LeaseUntil) && o.State == domain.Dispatching && !m.has("settles after the lease") {
 		return domain.ErrFenced
 	}
+	m.gap("looks, then settles")
 	m.end(o, s.Step, s.Reason)
 	if s.Step.State == domain.Handled {
 		o.HandledAt = now()
