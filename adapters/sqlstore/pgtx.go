@@ -25,6 +25,7 @@ type pgTx struct {
 	pooled bool
 	calls  []pgCall
 	ids    map[*op][16]byte
+	places map[*op]int64 // of begins and settles in their statement, the first being 1
 	err    error
 }
 
@@ -39,19 +40,20 @@ const (
 	noRows = iota
 	claimRows
 	beginRows
-	settleRows
+	handledRows
+	unhandledRows
 	rowKinds
 )
 
-// pgRows are the numbers that came with the ids of rows.
+// pgRows are the numbers that came with the ids of rows: of a claim its seq, of a begin or settle
+// its place.
 type pgRows [rowKinds]map[[16]byte]int64
 
-// take returns the number that came with id, once: of several begins or settles of one
-// receipt in one batch, one is carried out.
-func (r *pgRows) take(kind int, id [16]byte) (n int64, ok bool) {
-	n, ok = r[kind][id]
-	delete(r[kind], id)
-	return n, ok
+// carriedOut reports whether o, a begin or settle, is what changed its receipt: of several in
+// one batch that concern the same receipt at most one does, and rows tell the place of that one.
+func (t *pgTx) carriedOut(o *op, rows map[[16]byte]int64) bool {
+	place, ok := rows[t.ids[o]]
+	return ok && place == t.places[o]
 }
 
 var binaryFormat = []int16{pgtype.BinaryFormatCode}
@@ -216,6 +218,9 @@ func (t *pgTx) claim(ops []*op) {
 // refs encodes what begins and settles are fenced by.
 func (t *pgTx) refs(ops []*op) [][]byte {
 	n := len(ops)
+	for i, o := range ops {
+		t.places[o] = int64(i) + 1
+	}
 	return [][]byte{
 		textArray(n, func(i int) string { return ops[i].ref().Tenant }),
 		uuidArray(n, func(i int) ([16]byte, bool) { return t.id(ops[i], ops[i].ref().ID), true }),
@@ -243,10 +248,10 @@ func (t *pgTx) settle(ops []*op) {
 		}
 	}
 	if len(handled) > 0 {
-		t.call(pgHandled, settleRows, t.refs(handled)...)
+		t.call(pgHandled, handledRows, t.refs(handled)...)
 	}
 	if n := len(rest); n > 0 {
-		t.call(pgUnhandled, settleRows, append(t.refs(rest),
+		t.call(pgUnhandled, unhandledRows, append(t.refs(rest),
 			textArray(n, func(i int) string { return string(rest[i].settle.Step.State) }),
 			timeArray(n, func(i int) time.Time { return rest[i].settle.Step.DueAt }),
 			textArray(n, func(i int) string { return rest[i].settle.Reason }))...)

@@ -82,35 +82,35 @@ RETURNING receipt_id, (SELECT seq FROM won)`}
 UPDATE receipts r
 SET state = 'dispatching', attempt = r.attempt + 1, begun_at = now(), lease_until = now() + make_interval(secs => v.lease),
 	due_at = CASE WHEN r.lane IS NULL THEN now() + make_interval(secs => v.lease) END
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::float8[]) v (tenant, id, holder, attempt, lease)
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::float8[]) WITH ORDINALITY v (tenant, id, holder, attempt, lease, n)
 WHERE r.tenant = v.tenant AND r.id = v.id AND r.holder = v.holder AND r.attempt = v.attempt
 	AND r.state IN ('claimed', 'retrying')
 	AND (r.lane IS NULL OR NOT EXISTS (
 		SELECT FROM receipts p WHERE p.tenant = r.tenant AND p.lane = r.lane AND p.lane IS NOT NULL AND p.seq < r.seq))
-RETURNING r.id, r.attempt::bigint`}
+RETURNING r.id, v.n`}
 
 	pgHandled = pgStatement{"admitone_handled", `
 UPDATE receipts r
 SET state = 'handled', handled_at = now(), due_at = NULL, lane = NULL, last_error = '', lease_until = NULL, parked = NULL
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) v (tenant, id, holder, attempt)
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) WITH ORDINALITY v (tenant, id, holder, attempt, n)
 WHERE r.tenant = v.tenant AND r.id = v.id AND r.holder = v.holder AND r.attempt = v.attempt
 	AND r.state = 'dispatching' AND r.lease_until > now()
-RETURNING r.id, 0::bigint`}
+RETURNING r.id, v.n`}
 
 	pgUnhandled = pgStatement{"admitone_unhandled", `
 WITH ended AS (
 	UPDATE receipts r
 	SET state = v.state, due_at = v.due_at, lane = NULL, last_error = v.reason, lease_until = NULL,
 		parked = CASE WHEN v.state IN ('failed', 'lost') THEN true END
-	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[])
-		v (tenant, id, holder, attempt, state, due_at, reason)
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::text[]) WITH ORDINALITY
+		v (tenant, id, holder, attempt, state, due_at, reason, n)
 	WHERE r.tenant = v.tenant AND r.id = v.id AND r.holder = v.holder AND r.attempt = v.attempt
 		AND r.state = 'dispatching' AND r.lease_until > now()
-	RETURNING r.tenant, r.id, r.attempt, r.state, r.last_error
+	RETURNING v.n, r.tenant, r.id, r.attempt, r.state, r.last_error
 )
 INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_whom)
 SELECT tenant, id, now(), 'attempt', attempt, state, last_error, '' FROM ended
-RETURNING receipt_id, 0::bigint`}
+RETURNING receipt_id, (SELECT e.n FROM ended e WHERE e.tenant = history.tenant AND e.id = history.receipt_id)`}
 )
 
 // pgWinners reads what the losers of a claim lost to: by event key before by message key, and
@@ -196,7 +196,7 @@ func (p *pgCommitter) try(ops []*op) error {
 
 func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) error {
 	claims, begins, settles := split(ops)
-	t := &pgTx{ctx: ctx, conn: c, pooled: p.pooled, ids: make(map[*op][16]byte, len(ops))}
+	t := &pgTx{ctx: ctx, conn: c, pooled: p.pooled, ids: make(map[*op][16]byte, len(ops)), places: map[*op]int64{}}
 	// a settle comes before a begin, so that the next event of a conversation begins in the
 	// transaction in which the one before it ends
 	t.settle(settles)
@@ -208,7 +208,7 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 	}
 	var lost, unsettled []*op
 	for _, o := range claims {
-		if seq, ok := rows.take(claimRows, t.ids[o]); ok {
+		if seq, ok := rows[claimRows][t.ids[o]]; ok {
 			o.claim.Seq = seq
 			o.won = ports.Claim{Won: true, Receipt: *o.claim}
 			continue
@@ -216,14 +216,18 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 		lost = append(lost, o)
 	}
 	for _, o := range begins {
-		if n, ok := rows.take(beginRows, t.ids[o]); ok {
-			o.attempt = int(n)
+		if !t.carriedOut(o, rows[beginRows]) {
+			unsettled = append(unsettled, o)
 			continue
 		}
-		unsettled = append(unsettled, o)
+		o.attempt = o.begin.ref.Attempt + 1
 	}
 	for _, o := range settles {
-		if _, ok := rows.take(settleRows, t.ids[o]); !ok {
+		kind := unhandledRows
+		if o.settle.Step.State == domain.Handled {
+			kind = handledRows
+		}
+		if !t.carriedOut(o, rows[kind]) {
 			unsettled = append(unsettled, o)
 		}
 	}
