@@ -259,7 +259,9 @@ func (e *Engine) claim(ctx context.Context, in ports.Delivery, all []admission, 
 		switch {
 		case a.event.ID == "":
 			a.verdict = domain.Unnumbered
-			e.enqueue(a, r)
+			if !e.enqueue(a, r) {
+				e.refuse(a)
+			}
 		case e.journalDirectly(a):
 			adrift, unclaimed = append(adrift, a), append(unclaimed, r)
 		default:
@@ -424,11 +426,14 @@ func (e *Engine) conflict(in ports.Delivery, a *admission, c ports.Claim) (domai
 }
 
 // enqueue hands an admitted event to the workers, with a copy of its payload: the body of
-// the delivery is used again.
-func (e *Engine) enqueue(a *admission, r domain.Receipt) {
+// the delivery is used again. It reports false for an event without a receipt that came too late.
+func (e *Engine) enqueue(a *admission, r domain.Receipt) bool {
 	r.Payload.Body = bytes.Clone(r.Payload.Body)
+	if !e.queue.push(&item{receipt: r, installation: a.installation, numbered: a.event.ID != ""}) {
+		return false
+	}
 	a.reserved = false // the place is the item's now
-	e.queue.push(&item{receipt: r, installation: a.installation, numbered: a.event.ID != ""})
+	return true
 }
 
 // answer tells the vendor what became of its delivery.

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/domain"
@@ -65,4 +66,18 @@ func (d *Directory) ByID(id string) (*Installation, bool) {
 func (d *Directory) ByAccount(channel, account string) (*Installation, bool) {
 	in, ok := d.byAccount[[2]string{channel, account}]
 	return in, ok
+}
+
+// share returns how many of the workers one tenant may use: three quarters if there are others.
+func (d *Directory) share(workers int) int {
+	var tenants []string
+	for _, in := range d.byID {
+		if !slices.Contains(tenants, in.Tenant) {
+			tenants = append(tenants, in.Tenant)
+		}
+		if len(tenants) > 1 {
+			return max(1, workers*3/4)
+		}
+	}
+	return workers
 }

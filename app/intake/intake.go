@@ -95,7 +95,7 @@ func New(p Params) (*Engine, error) {
 		Params:   p,
 		holder:   id.String(),
 		channels: make(map[string]channels.Channel, len(p.Channels)),
-		queue:    newQueue(p.Config.Queue),
+		queue:    newQueue(p.Config.Queue, p.Installations.share(p.Config.Workers)),
 		counts:   newDeliveryCounts(),
 		nudged:   make(chan struct{}, 1),
 		pruneDue: make(chan struct{}, 1),

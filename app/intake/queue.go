@@ -29,9 +29,13 @@ type queue struct {
 	size  int
 	ready chan *item // never blocks: each item has a place
 
+	share int // of the workers, which one tenant may use
+
 	mu     sync.Mutex
-	taken  int             // places
-	known  map[string]bool // receipts that have a place or are being dispatched
+	atWork map[string]int     // by tenant: items that are ready or being worked on
+	held   map[string][]*item // by tenant: what is to be ready when its share is not used up
+	taken  int                // places
+	known  map[string]bool    // receipts that have a place or are being dispatched
 	lanes  map[int64]*lane
 	closed bool
 	end    chan struct{}
@@ -43,13 +47,16 @@ type lane struct {
 	busy  bool    // one is ready, or being worked on, or waits for a time
 }
 
-func newQueue(size int) *queue {
+func newQueue(size, share int) *queue {
 	return &queue{
-		size:  size,
-		ready: make(chan *item, size),
-		known: map[string]bool{},
-		lanes: map[int64]*lane{},
-		end:   make(chan struct{}),
+		size:   size,
+		ready:  make(chan *item, size),
+		share:  share,
+		atWork: map[string]int{},
+		held:   map[string][]*item{},
+		known:  map[string]bool{},
+		lanes:  map[int64]*lane{},
+		end:    make(chan struct{}),
 	}
 }
 
@@ -105,16 +112,20 @@ func (q *queue) knows(id string) bool {
 	return q.known[id]
 }
 
-// push puts an item into the place that was reserved for it.
-func (q *queue) push(it *item) {
+// push puts an item into the place that was reserved for it. It reports false if the queue is
+// closed and the item has no receipt: nobody would take it up.
+func (q *queue) push(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed && !it.numbered {
+		return false
+	}
 	if it.numbered {
 		q.known[it.receipt.ID] = true
 	}
 	if !it.laned() {
-		q.ready <- it
-		return
+		q.offer(it)
+		return true
 	}
 	id := it.receipt.Key.Lane(it.receipt.Conversation)
 	l := q.lanes[id]
@@ -124,6 +135,7 @@ func (q *queue) push(it *item) {
 	}
 	l.insert(it)
 	q.next(id, l)
+	return true
 }
 
 func (l *lane) insert(it *item) {
@@ -141,7 +153,37 @@ func (q *queue) next(id int64, l *lane) {
 		l.busy = true
 		it := l.items[0]
 		l.items = l.items[1:]
-		q.ready <- it
+		q.offer(it)
+	}
+}
+
+// offer makes an item ready, or holds it back while its tenant uses up its share: so a tenant
+// whose application hangs leaves workers to the others. q.mu is held.
+func (q *queue) offer(it *item) {
+	tenant := it.receipt.Key.Tenant
+	if q.atWork[tenant] >= q.share {
+		q.held[tenant] = append(q.held[tenant], it)
+		return
+	}
+	q.atWork[tenant]++
+	q.ready <- it
+}
+
+// freed gives back the part in its tenant's share of an item that is worked on no more.
+func (q *queue) freed(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	tenant := it.receipt.Key.Tenant
+	if held := q.held[tenant]; len(held) > 0 {
+		q.held[tenant] = held[1:]
+		if len(held) == 1 {
+			delete(q.held, tenant)
+		}
+		q.ready <- held[0]
+		return
+	}
+	if q.atWork[tenant]--; q.atWork[tenant] == 0 {
+		delete(q.atWork, tenant)
 	}
 }
 
@@ -200,7 +242,7 @@ func (q *queue) postpone(ctx context.Context, it *item, after time.Duration) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if !it.laned() {
-			q.ready <- it
+			q.offer(it)
 			return
 		}
 		id := it.receipt.Key.Lane(it.receipt.Conversation)
@@ -215,8 +257,15 @@ func (q *queue) postpone(ctx context.Context, it *item, after time.Duration) {
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed = true
-		close(q.end)
+	if q.closed {
+		return
 	}
+	q.closed = true
+	for _, held := range q.held {
+		for _, it := range held {
+			q.ready <- it // of these the workers take those without a receipt
+		}
+	}
+	clear(q.held)
+	close(q.end)
 }

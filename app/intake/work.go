@@ -33,11 +33,13 @@ func (e *Engine) workOn(it *item) {
 	case err == nil:
 	case errors.Is(err, ports.ErrWaits):
 		it.waits++
+		e.queue.freed(it)
 		e.queue.postpone(e.life, it, min(time.Duration(it.waits)*10*time.Millisecond, 200*time.Millisecond))
 		return
 	case errors.Is(err, domain.ErrFenced):
 		e.Logger.Debug("an event was taken up by another instance", "receipt", it.receipt.ID)
 		e.queue.begun()
+		e.queue.freed(it)
 		e.queue.ended(it)
 		return
 	default:
@@ -46,6 +48,7 @@ func (e *Engine) workOn(it *item) {
 	e.queue.begun()
 	ctx, cancel := context.WithDeadline(e.life, start.Add(policy.Lease))
 	result := e.dispatch(ctx, it, attempt)
+	e.queue.freed(it)
 	e.settles <- struct{}{}
 	e.settling.Go(func() {
 		defer func() { <-e.settles }()
@@ -193,6 +196,7 @@ func (e *Engine) workOnce(it *item) {
 	ctx, cancel := context.WithTimeout(e.life, e.policyOf(it.receipt).Lease)
 	defer cancel()
 	result := e.dispatch(ctx, it, 1)
+	e.queue.freed(it)
 	r := it.receipt
 	if result.Outcome == domain.Taken {
 		e.Logger.Debug("an unnumbered event was handled", "id", r.ID, "tenant", r.Key.Tenant, "platform", r.Key.Platform)
