@@ -68,9 +68,13 @@ func appendReceipt(b []byte, r *domain.Receipt) []byte {
 				b = protowire.AppendBytes(b, at[:])
 			}
 		case *int:
-			b = appendNumber(b, f.number, int64(*at))
+			if *at != 0 {
+				b = appendNumber(b, f.number, int64(*at))
+			}
 		case *int64:
-			b = appendNumber(b, f.number, *at)
+			if *at != 0 {
+				b = appendNumber(b, f.number, *at)
+			}
 		case *time.Time:
 			if !at.IsZero() {
 				b = appendNumber(b, f.number, at.UnixNano())
@@ -81,9 +85,6 @@ func appendReceipt(b []byte, r *domain.Receipt) []byte {
 }
 
 func appendNumber(b []byte, number protowire.Number, v int64) []byte {
-	if v == 0 {
-		return b
-	}
 	b = protowire.AppendTag(b, number, protowire.VarintType)
 	return protowire.AppendVarint(b, protowire.EncodeZigZag(v))
 }

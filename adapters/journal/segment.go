@@ -76,7 +76,7 @@ func parseSegment(folder, name string) (*segment, error) {
 		return nil, err
 	}
 	s.first = first
-	binary.BigEndian.PutUint32(s.salt[:], uint32(salt)) //nolint:gosec // it was parsed as one of 32 bits
+	binary.BigEndian.PutUint32(s.salt[:], uint32(salt))
 	return s, nil
 }
 

@@ -3,11 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -108,9 +104,10 @@ func journalReceipts(ids ...string) []domain.Receipt {
 	return receipts
 }
 
-func journalIDs(from, to int) []string {
+// journalIDs returns the ids from 0 to n-1.
+func journalIDs(n int) []string {
 	var ids []string
-	for i := from; i < to; i++ {
+	for i := range n {
 		ids = append(ids, strconv.Itoa(i))
 	}
 	return ids
@@ -147,7 +144,7 @@ func idsOf(entries []ports.JournalEntry) []string {
 	return ids
 }
 
-// wantJournal compares all of a journal, and that places go up.
+// wantJournal compares all of a journal, and looks at its places.
 func wantJournal(t *testing.T, j ports.Journal, want ...string) {
 	t.Helper()
 	entries := oldestOf(t, j, len(want)+10)
@@ -157,6 +154,11 @@ func wantJournal(t *testing.T, j ports.Journal, want ...string) {
 	if got := j.Len(); got != len(want) {
 		t.Errorf("Len() = %d with %d entries", got, len(want))
 	}
+	wantPlacesUp(t, entries)
+}
+
+func wantPlacesUp(t *testing.T, entries []ports.JournalEntry) {
+	t.Helper()
 	for i := 1; i < len(entries); i++ {
 		if entries[i].Seq <= entries[i-1].Seq {
 			t.Errorf("entry %d has place %d, the one before has %d; want them to go up", i, entries[i].Seq, entries[i-1].Seq)
@@ -209,8 +211,8 @@ func journalLimitIsObeyed(t *testing.T, b journalBench) {
 	t.Helper()
 	j := b.open(t)
 	defer closeJournal(t, j)
-	appendJournal(t, j, journalIDs(0, 5)...)
-	for limit, want := range map[int][]string{0: nil, 1: {"0"}, 4: journalIDs(0, 4), 5: journalIDs(0, 5), 6: journalIDs(0, 5)} {
+	appendJournal(t, j, journalIDs(5)...)
+	for limit, want := range map[int][]string{0: nil, 1: {"0"}, 4: journalIDs(4), 5: journalIDs(5), 6: journalIDs(5)} {
 		if got := idsOf(oldestOf(t, j, limit)); !slices.Equal(got, want) {
 			t.Errorf("Oldest(%d) of five entries = %v; want %v", limit, got, want)
 		}
@@ -220,7 +222,7 @@ func journalLimitIsObeyed(t *testing.T, b journalBench) {
 func journalRemoveForgets(t *testing.T, b journalBench) {
 	t.Helper()
 	j := b.open(t)
-	appendJournal(t, j, journalIDs(0, 6)...)
+	appendJournal(t, j, journalIDs(6)...)
 	all := oldestOf(t, j, 6)
 	removeFrom(t, j)
 	removeFrom(t, j, all[1], all[4])
@@ -245,98 +247,6 @@ func journalRemoveForgets(t *testing.T, b journalBench) {
 	wantJournal(t, j, "7")
 }
 
-// largeReceipt takes at least 10 kB of a journal.
-func largeReceipt(id string) domain.Receipt {
-	r := journalReceipt(id)
-	r.Payload.Body = bytes.Repeat([]byte{'x', 0, 0xff, '\n'}, 2500)
-	return r
-}
-
-// fillJournal appends large receipts until the journal is full, and returns their ids.
-func fillJournal(t *testing.T, j ports.Journal) []string {
-	t.Helper()
-	for i := range JournalBound/10_000 + 1 {
-		err := j.Append(t.Context(), []domain.Receipt{largeReceipt(strconv.Itoa(i))})
-		if errors.Is(err, ports.ErrFull) {
-			return journalIDs(0, i)
-		}
-		if err != nil {
-			t.Fatalf("Append = %v; want nil or ErrFull", err)
-		}
-	}
-	t.Fatalf("more than %d bytes of payload were kept; want ErrFull", JournalBound)
-	return nil
-}
-
-func journalBoundRefuses(t *testing.T, b journalBench) {
-	t.Helper()
-	j := b.open(t)
-	kept := fillJournal(t, j)
-	if len(kept) < JournalBound/10_000/2 {
-		t.Errorf("full with %d entries of 10 kB; want a bound of %d bytes to be used", len(kept), JournalBound)
-	}
-	wantJournal(t, j, kept...)
-	wantSize(t, b.dir, JournalBound)
-	// What has no room has none of its parts, the small one neither.
-	err := j.Append(t.Context(), []domain.Receipt{journalReceipt("small"), largeReceipt("large")})
-	if !errors.Is(err, ports.ErrFull) {
-		t.Errorf("Append to a full journal = %v; want ErrFull", err)
-	}
-	wantJournal(t, j, kept...)
-	j = b.reopen(t, j)
-	wantJournal(t, j, kept...)
-	if err := j.Append(t.Context(), []domain.Receipt{largeReceipt("large")}); !errors.Is(err, ports.ErrFull) {
-		t.Errorf("Append to a full journal that was opened again = %v; want ErrFull", err)
-	}
-	huge := journalReceipt("huge")
-	huge.Payload.Body = make([]byte, JournalBound+1)
-	if err := j.Append(t.Context(), []domain.Receipt{huge}); !errors.Is(err, ports.ErrFull) {
-		t.Errorf("Append of more than the bound = %v; want ErrFull", err)
-	}
-	wantJournal(t, j, kept...)
-	wantSize(t, b.dir, JournalBound)
-	closeJournal(t, j)
-
-	// Callers that come together must not share the room of one.
-	j = journalBench{dir: t.TempDir(), opener: b.opener}.open(t)
-	defer closeJournal(t, j)
-	var wg sync.WaitGroup
-	for i := range 2 * JournalBound / 10_000 {
-		wg.Go(func() {
-			if err := j.Append(t.Context(), []domain.Receipt{largeReceipt(strconv.Itoa(i))}); err != nil && !errors.Is(err, ports.ErrFull) {
-				t.Errorf("Append = %v; want nil or ErrFull", err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := j.Len(); n > JournalBound/10_000 {
-		t.Errorf("callers that came together made it keep %d entries of 10 kB; want at most %d bytes", n, JournalBound)
-	}
-}
-
-func journalBoundFrees(t *testing.T, b journalBench) {
-	t.Helper()
-	j := b.open(t)
-	kept := fillJournal(t, j)
-	removeFrom(t, j, oldestOf(t, j, len(kept)/2)...)
-	if err := j.Append(t.Context(), []domain.Receipt{largeReceipt("large")}); err != nil {
-		t.Errorf("Append after the older half was removed = %v; want nil", err)
-	}
-	want := append(kept[len(kept)/2:], "large")
-	wantJournal(t, j, want...)
-	j = b.reopen(t, j)
-	defer closeJournal(t, j)
-	wantJournal(t, j, want...)
-	for range 3 { // and not only once
-		removeFrom(t, j, oldestOf(t, j, len(kept)+1)...)
-		wantJournal(t, j)
-		if again := fillJournal(t, j); len(again) != len(kept) {
-			t.Errorf("after all was removed the journal is full with %d entries; want %d as at first", len(again), len(kept))
-		}
-		wantSize(t, b.dir, JournalBound)
-	}
-}
-
 func journalConcurrentAppends(t *testing.T, b journalBench) {
 	t.Helper()
 	const callers, each = 64, 10
@@ -357,7 +267,9 @@ func journalConcurrentAppends(t *testing.T, b journalBench) {
 	wg.Wait()
 	check := func() {
 		t.Helper()
-		ids := idsOf(oldestOf(t, j, 3*callers*each))
+		entries := oldestOf(t, j, 3*callers*each)
+		wantPlacesUp(t, entries)
+		ids := idsOf(entries)
 		if len(ids) != 2*callers*each || j.Len() != len(ids) {
 			t.Errorf("the journal holds %d entries, Len() = %d; want %d", len(ids), j.Len(), 2*callers*each)
 		}
@@ -471,61 +383,4 @@ func journalSecondOpenerRefused(t *testing.T, b journalBench) {
 	j = b.open(t)
 	defer closeJournal(t, j)
 	wantJournal(t, j, "a", "b")
-}
-
-func journalEmptyIsCheap(t *testing.T, b journalBench) {
-	t.Helper()
-	const cheap = 64 << 10
-	j := b.open(t)
-	wantJournal(t, j)
-	if err := j.Append(t.Context(), nil); err != nil {
-		t.Errorf("Append of nothing = %v; want nil", err)
-	}
-	wantJournal(t, j)
-	wantSize(t, b.dir, cheap)
-	kept := fillJournal(t, j)
-	removeFrom(t, j, oldestOf(t, j, len(kept))...)
-	wantJournal(t, j)
-	wantSize(t, b.dir, cheap)
-	j = b.reopen(t, j)
-	defer closeJournal(t, j)
-	wantJournal(t, j)
-	wantSize(t, b.dir, cheap)
-}
-
-// wantSize checks how much the files of a folder hold.
-func wantSize(t *testing.T, dir string, atMost int64) {
-	t.Helper()
-	var size int64
-	for _, n := range fileSizes(t, dir) {
-		size += n
-	}
-	if size > atMost {
-		t.Errorf("the files of the journal have %d bytes; want at most %d", size, atMost)
-	}
-}
-
-// fileSizes returns the size of each file in a folder, by its path in it.
-func fileSizes(t *testing.T, dir string) map[string]int64 {
-	t.Helper()
-	sizes := map[string]int64{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		sizes[name] = info.Size()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sizes
 }
