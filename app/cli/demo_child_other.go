@@ -1,0 +1,8 @@
+//go:build !linux
+
+package cli
+
+import "os/exec"
+
+// dieWithParent does nothing: only Linux ends a process with its parent.
+func dieWithParent(*exec.Cmd) {}
