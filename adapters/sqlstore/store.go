@@ -57,6 +57,10 @@ var (
 // be kept apart from each other under. It blocks until the database answers or ctx ends; the
 // store lives on after ctx until Close.
 func Open(ctx context.Context, c Config) (*Store, error) {
+	// before a table is made that the right role would then not own
+	if err := Check(ctx, c); err != nil {
+		return nil, err
+	}
 	if c.Migrate {
 		if err := Migrate(ctx, c); err != nil {
 			return nil, err
@@ -69,7 +73,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	var err error
 	switch c.Dialect {
 	case migrations.Postgres:
-		err = s.openPostgres(ctx, life, c.DSN)
+		err = s.openPostgres(life, c.DSN)
 	case migrations.SQLite:
 		err = s.openSQLite(life, c.DSN)
 	default:
@@ -82,13 +86,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openPostgres(ctx, life context.Context, dsn string) error {
+func (s *Store) openPostgres(life context.Context, dsn string) error {
 	db, err := pgPool(dsn)
 	if err != nil {
 		return err
-	}
-	if err := checkRole(ctx, db); err != nil {
-		return errors.Join(err, db.Close())
 	}
 	if s.write, err = gorm.Open(postgres.New(postgres.Config{Conn: db}), gormConfig()); err != nil {
 		return errors.Join(fmt.Errorf("sqlstore: %w", err), db.Close())
