@@ -108,6 +108,24 @@ func TestTornEndIsToldAndGoesWithItsFile(t *testing.T) {
 	}
 }
 
+// The mark is written over the file without a checksum, so what is not exactly it counts as none.
+func TestTornMarkRemovesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := openIn(t, dir)
+	add(t, j, "a", "b", "c")
+	remove(t, j, want(t, j, "a", "b", "c")[:2]...)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, dir, func(b []byte) []byte { return bytes.Replace(b, []byte("GONE"), []byte("GOVE"), 1) })
+	j, log := openLogged(t, dir, bound)
+	want(t, j, "a", "c")
+	if log.Len() > 0 {
+		t.Errorf("the log says %q; want nothing", log)
+	}
+}
+
 func TestEntryThatRotsWhileOpenIsPassedOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -25,10 +25,13 @@ type disk struct {
 	write    error // after half of what was to be written
 	sync     error
 	truncate error
-	hold     chan struct{} // a sync waits for it
+	hold     chan struct{} // syncs and new files wait for it
 }
 
 func (d *disk) open(path string) (journal.File, error) {
+	if d.hold != nil {
+		<-d.hold
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.create != nil {
@@ -168,6 +171,7 @@ func TestWhatArrivesDuringASyncIsSyncedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{hold: make(chan struct{})}
 		j := openOn(t, d, dir)
+		d.hold = make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() { add(t, j, "first") })
 		synctest.Wait() // its sync runs
@@ -199,7 +203,9 @@ func TestContextThatEndsTellsWhatIsKnown(t *testing.T) {
 		)
 		wg.Go(func() { running = j.Append(ctx, receipts("running")) })
 		synctest.Wait()
-		wg.Go(func() { waiting = j.Append(ctx, receipts("waiting")) })
+		large := receipts("large")
+		large[0].Payload.Body = make([]byte, bound*9/10)
+		wg.Go(func() { waiting = j.Append(ctx, large) })
 		synctest.Wait()
 		cancel()
 		wg.Wait()
@@ -212,6 +218,9 @@ func TestContextThatEndsTellsWhatIsKnown(t *testing.T) {
 		close(d.hold)
 		synctest.Wait()
 		want(t, j, "running")
+		if err := j.Append(t.Context(), large); err != nil {
+			t.Errorf("Append in the room that one had asked for which gave up = %v; want nil", err)
+		}
 	})
 }
 
@@ -244,6 +253,54 @@ func TestCloseWaitsForSyncs(t *testing.T) {
 		wg.Wait()
 	})
 	want(t, openIn(t, dir), "a", "b")
+}
+
+func TestRemovalDuringASyncSparesWhatIsSynced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		j := openOn(t, d, dir)
+		add(t, j, "a")
+		d.hold = make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { add(t, j, "b") })
+		synctest.Wait() // it is written to the file of a
+		remove(t, j, want(t, j, "a")...)
+		want(t, j)
+		close(d.hold)
+		wg.Wait()
+		want(t, j, "b")
+		if err := j.Close(); err != nil {
+			t.Errorf("Close() = %v; want nil", err)
+		}
+	})
+	want(t, openIn(t, dir), "b")
+}
+
+func TestFileThatEmptiesWhileTheNextBeginsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		j := openOn(t, d, dir)
+		large := receipts("a")
+		large[0].Payload.Body = make([]byte, bound/8) // more than a file takes
+		if err := j.Append(t.Context(), large); err != nil {
+			t.Fatalf("Append = %v; want nil", err)
+		}
+		d.hold = make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { add(t, j, "b") })
+		synctest.Wait() // its file is about to be made
+		remove(t, j, want(t, j, "a")...)
+		close(d.hold)
+		wg.Wait()
+		want(t, j, "b")
+		if names := journalFiles(t, dir, "*.journal"); len(names) != 1 {
+			t.Errorf("the journal has files %v; want that of b alone", names)
+		}
+	})
 }
 
 func TestDiskErrorKeepsNothingAndIsNotTriedOnTheSameFile(t *testing.T) {

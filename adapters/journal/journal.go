@@ -241,6 +241,9 @@ func (s *segment) receipt(frame []byte) (domain.Receipt, bool) {
 }
 
 func (j *Journal) forget(spoiled []place) {
+	if len(spoiled) == 0 {
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range spoiled {
