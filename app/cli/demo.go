@@ -182,10 +182,10 @@ func (d *demo) close() {
 }
 
 func (d *demo) failed(err error) {
-	if d.server != nil && !d.server.runs() {
-		err = fmt.Errorf("the server has ended by itself: %w", err)
-	}
 	d.screen.say("\n%s: %v", d.screen.red("FAILED"), err)
+	if d.server != nil && !d.server.runs() {
+		d.screen.say("The server has ended.")
+	}
 	if tail := d.server.logTail(12); tail != "" {
 		d.screen.say("\nThe server's last lines:\n%s", tail)
 	}
@@ -216,7 +216,7 @@ What the application gets from now on:
 		d.screen.say("\nStopping.")
 		return nil
 	case <-d.server.ended:
-		d.failed(errTold)
+		d.failed(errors.New("the server does not run any more"))
 		return errTold
 	}
 }

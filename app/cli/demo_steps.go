@@ -108,6 +108,10 @@ func (d *demo) forgeries(ctx context.Context) (string, error) {
 // crash: the application declines, so that events wait; the server is killed and restarted;
 // the vendors, who can't know, come again.
 func (d *demo) crash(ctx context.Context) (string, error) {
+	// What came before is to be handled first, or it would be declined too.
+	if err := poll(ctx, func() (bool, error) { return d.allClosed(ctx) }); err != nil {
+		return "", fmt.Errorf("wait until what came before is handled: %w", err)
+	}
 	d.application.decline(true)
 	waiting := map[*sender][]*event{}
 	for _, s := range d.fleet.senders {
