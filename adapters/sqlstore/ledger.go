@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"github.com/admitone/admitone/domain"
 	"github.com/admitone/admitone/migrations"
@@ -263,13 +262,19 @@ func (s *Store) estimate(ctx context.Context) (n int64, err error) {
 }
 
 // OldestOpen implements ports.Ledger.
-func (s *Store) OldestOpen(ctx context.Context) (time.Time, error) {
-	var rows []receiptRow
-	err := s.read.WithContext(ctx).Session(&gorm.Session{}).Raw(`
-		SELECT r.claimed_at FROM receipts r WHERE r.lane IS NOT NULL OR r.due_at IS NOT NULL
-		ORDER BY r.claimed_at LIMIT 1`).Scan(&rows).Error
-	if err != nil || len(rows) == 0 {
-		return time.Time{}, classify(err)
+func (s *Store) OldestOpen(ctx context.Context) (oldest time.Time, err error) {
+	// one by one: of both together SQLite reads the whole table
+	for _, open := range []string{"r.lane IS NOT NULL", "r.due_at IS NOT NULL"} {
+		var rows []receiptRow
+		err := s.read.WithContext(ctx).Raw(`SELECT r.claimed_at FROM receipts r WHERE ` + open + ` ORDER BY r.claimed_at LIMIT 1`).Scan(&rows).Error
+		if err != nil {
+			return time.Time{}, classify(err)
+		}
+		for _, r := range rows {
+			if oldest.IsZero() || r.ClaimedAt.Before(oldest) {
+				oldest = r.ClaimedAt.UTC()
+			}
+		}
 	}
-	return rows[0].ClaimedAt.UTC(), nil
+	return oldest, nil
 }

@@ -43,10 +43,11 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 ) ([]domain.Receipt, error) {
 	var found []receiptRow
 	// what this instance holds and knows of stands among what it asks for: its queue is
-	// bounded, so that the list is
+	// bounded, so that the list is. By seq alone SQLite would rather walk the whole table in
+	// that order than the index of what is open.
 	err := s.write.WithContext(ctx).Raw(`
 		SELECT r.tenant, r.id, r.holder, r.state FROM receipts r WHERE `+waiting+`
-		ORDER BY r.seq LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
+		ORDER BY r.seq + 0 LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -106,8 +107,11 @@ func (s *Store) Expired(ctx context.Context, limit int) ([]domain.Receipt, error
 	var rows []receiptRow
 	err := s.write.WithContext(ctx).Raw(`
 		SELECT `+receiptColumns+` FROM receipts r
-		WHERE (r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND r.state = 'dispatching' AND r.lease_until <= ?
-		LIMIT ?`, s.now(), limit).Scan(&rows).Error
+		WHERE r.lane IS NOT NULL AND r.state = 'dispatching' AND r.lease_until <= ?
+		UNION ALL
+		SELECT `+receiptColumns+` FROM receipts r
+		WHERE r.lane IS NULL AND r.due_at <= ? AND r.state = 'dispatching' AND r.lease_until <= ?
+		LIMIT ?`, s.now(), s.now(), s.now(), limit).Scan(&rows).Error
 	if err != nil {
 		return nil, classify(err)
 	}

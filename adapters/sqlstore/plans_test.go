@@ -1,0 +1,329 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/admitone/admitone/adapters/servertest"
+	"github.com/admitone/admitone/adapters/sqlstore"
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/migrations"
+	"github.com/admitone/admitone/ports"
+)
+
+// manyRows is how many receipts a store holds in which a statement must find its few.
+const manyRows = 50_000
+
+// operations are what a server does all the time, and what people look at.
+var operations = map[string]func(context.Context, *sqlstore.Store) error{
+	"claim, begin and settle": func(ctx context.Context, s *sqlstore.Store) error {
+		r := receipt("new")
+		if c := claim(ctx, s, r); !c.Won {
+			return fmt.Errorf("claim: %w", c.Err)
+		}
+		n, err := s.Begin(ctx, refOf(r), time.Minute)
+		if err != nil {
+			return err
+		}
+		r.Attempt = n
+		return s.Settle(ctx, ports.Settlement{Ref: refOf(r), Step: domain.Step{State: domain.Handled}})
+	},
+	"a batch of claims, duplicates among them": func(ctx context.Context, s *sqlstore.Store) error {
+		var batch []domain.Receipt
+		for i := range 50 {
+			batch = append(batch, receipt(fmt.Sprint(i/2)))
+		}
+		for _, c := range s.Claim(ctx, batch) {
+			if c.Err != nil {
+				return c.Err
+			}
+		}
+		return nil
+	},
+	"a fenced begin and settle": func(ctx context.Context, s *sqlstore.Store) error {
+		r := receipt("absent")
+		_, _ = s.Begin(ctx, refOf(r), time.Minute)
+		_ = s.Settle(ctx, ports.Settlement{Ref: refOf(r), Step: domain.Step{State: domain.Failed}})
+		return nil
+	},
+	"take up": func(ctx context.Context, s *sqlstore.Store) error {
+		got, err := s.TakeUp(ctx, "taker", func(string) bool { return false }, 50, time.Minute)
+		if err == nil && len(got) == 0 {
+			return fmt.Errorf("nothing was taken up")
+		}
+		return err
+	},
+	"expire": func(ctx context.Context, s *sqlstore.Store) error {
+		got, err := s.Expired(ctx, 50)
+		if err != nil || len(got) == 0 {
+			return fmt.Errorf("expired: %d, %w", len(got), err)
+		}
+		return s.Expire(ctx, got[0], domain.Step{State: domain.Lost}, "lease ran out")
+	},
+	"count deliveries": func(ctx context.Context, s *sqlstore.Store) error {
+		var counts []ports.DeliveryCount
+		for i := range 50 {
+			counts = append(counts, ports.DeliveryCount{Tenant: "acme", Event: receipt(fmt.Sprint(i)).Key.Digest(), N: 1})
+		}
+		_, err := s.CountDeliveries(ctx, counts)
+		return err
+	},
+	"prune": func(ctx context.Context, s *sqlstore.Store) error {
+		old := time.UnixMilli(firstID + 100)
+		n, err := s.Prune(ctx, ports.PruneScope{Tenant: "tenant-1", Receipts: old, Payloads: old.Add(100 * time.Millisecond)}, 50)
+		if err == nil && n == 0 {
+			return fmt.Errorf("nothing was pruned")
+		}
+		return err
+	},
+	"tenants": func(ctx context.Context, s *sqlstore.Store) error { return second(s.Tenants(ctx)) },
+	"newest receipts": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Receipts(ctx, ports.Filter{Limit: 50}))
+	},
+	"newest receipts of a tenant": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Receipts(ctx, ports.Filter{Tenant: "tenant-1", Limit: 50}))
+	},
+	"what failed": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Receipts(ctx, ports.Filter{State: domain.Failed, Limit: 50}))
+	},
+	"what is retrying": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Receipts(ctx, ports.Filter{State: domain.Retrying, Limit: 50}))
+	},
+	"what is dispatching": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Receipts(ctx, ports.Filter{State: domain.Dispatching, Limit: 50}))
+	},
+	"oldest open": func(ctx context.Context, s *sqlstore.Store) error { return second(s.OldestOpen(ctx)) },
+	"replay and discard": func(ctx context.Context, s *sqlstore.Store) error {
+		page, err := s.Receipts(ctx, ports.Filter{State: domain.Failed, Limit: 2})
+		if err != nil || len(page.Receipts) < 2 {
+			return fmt.Errorf("receipts: %d, %w", len(page.Receipts), err)
+		}
+		if err := s.Replay(ctx, page.Receipts[0].ID, "ann"); err != nil {
+			return err
+		}
+		return s.Discard(ctx, page.Receipts[1].ID, "ann")
+	},
+	"one receipt": func(ctx context.Context, s *sqlstore.Store) error {
+		page, err := s.Receipts(ctx, ports.Filter{Limit: 1})
+		if err != nil {
+			return err
+		}
+		_, _, err = s.Receipt(ctx, page.Receipts[0].ID)
+		return err
+	},
+}
+
+// firstID is the time, in milliseconds, of the oldest receipt.
+const firstID = 1_700_000_000_000
+
+// fill is written for both dialects. Of a hundred receipts one is claimed, one is retrying and
+// due, one is dispatching past its lease and two have failed; all others are handled.
+const fill = `
+INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest, message_key, message_digest,
+	kind, conversation, digest, guarantee, state, attempt, deliveries, vendor_attempt, claimed_at, holder, last_error,
+	lane, due_at, parked, lease_until)
+SELECT tenant, id, 'slack', 'slack', 'main', 'T1', 'Ev' || g, digest, '', NULL, 'message.created', '', digest, 'at-most-once',
+	CASE g % 100 WHEN 1 THEN 'claimed' WHEN 2 THEN 'retrying' WHEN 3 THEN 'dispatching' WHEN 4 THEN 'failed' WHEN 5 THEN 'failed' ELSE 'handled' END,
+	1, 1, 0, past, 'gone', '',
+	CASE WHEN g % 100 IN (1, 3) THEN g END, CASE WHEN g % 100 = 2 THEN past END, CASE WHEN g % 100 IN (4, 5) THEN true END,
+	CASE WHEN g % 100 = 3 THEN past END
+FROM numbers`
+
+const fillPayloads = `INSERT INTO payloads (tenant, receipt_id, media_type, body) SELECT tenant, id, 'application/json', %s FROM receipts`
+
+// Postgres counts what its scans read. A statement that reads a whole index is as bad as one
+// that reads the table.
+func TestPostgresReadsNoTableWhole(t *testing.T) {
+	t.Parallel()
+	for name, analysed := range map[string]bool{"with statistics": true, "before the first statistics": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.NewPostgres(t, "autovacuum=off", "track_counts=on")
+			db := server.Database(t)
+			c := sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true}
+			open(t, c)
+			conn, err := pgx.Connect(t.Context(), db.SuperDSN)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(t.Context())
+			statements := []string{
+				strings.Replace(fill, "FROM numbers", `FROM (
+					SELECT g, 'tenant-' || (g % 5) AS tenant, md5(g::text)::uuid AS digest, now() - interval '1 day' AS past,
+						(lpad(to_hex(1700000000000 + g), 12, '0') || '7' || left(md5(g::text), 3) || '8' || left(md5(g::text), 15))::uuid AS id
+					FROM generate_series(1, `+fmt.Sprint(manyRows)+`) g) numbers`, 1),
+				fmt.Sprintf(fillPayloads, "'{}'::bytea"),
+			}
+			if analysed {
+				statements = append(statements, "VACUUM ANALYZE receipts", "ANALYZE payloads", "ANALYZE history")
+			}
+			for _, text := range statements {
+				if _, err := conn.Exec(t.Context(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Migrate = false
+			for name, do := range operations {
+				scans, rows := reads(t, conn)
+				s := mustOpen(t, c)
+				err := do(t.Context(), s)
+				if err := s.Close(); err != nil { // what its connections have read is told when they end
+					t.Errorf("Close = %v; want nil", err)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				awaitNoConnections(t, conn)
+				scansThen, rowsThen := reads(t, conn)
+				if scans != scansThen {
+					t.Errorf("%s reads a table from end to end", name)
+				}
+				// all open ones together are 1500; a list for people may read its tenants' index before
+				// the database knows better
+				if read := rowsThen - rows; read > 6000 && (analysed || !strings.HasPrefix(name, "what is")) {
+					t.Errorf("%s reads %d rows of indexes of %d", name, read, manyRows)
+				}
+			}
+		})
+	}
+}
+
+// reads returns how often tables were read whole, and how many entries of indexes were read.
+func reads(t *testing.T, conn *pgx.Conn) (scans, rows int64) {
+	t.Helper()
+	// what this connection itself has read counts from the next transaction on
+	if _, err := conn.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+		t.Fatal(err)
+	}
+	err := conn.QueryRow(t.Context(), `
+		SELECT (SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname IN ('receipts', 'payloads', 'history')),
+			(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN ('receipts', 'payloads', 'history'))`).Scan(&scans, &rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scans, rows
+}
+
+func awaitNoConnections(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	ctx := within(t, 30*time.Second)
+	for n := 1; n > 0; {
+		// the test's own other handle, which is idle, is not counted
+		err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND backend_start > $1 AND pid <> pg_backend_pid()`,
+			backendsSince(t, conn)).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// backendsSince is when the test's own connection began: those of the handle that only migrated
+// are older.
+func backendsSince(t *testing.T, conn *pgx.Conn) (since time.Time) {
+	t.Helper()
+	err := conn.QueryRow(t.Context(), `SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()`).Scan(&since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return since
+}
+
+func TestSQLiteReadsNoTableWhole(t *testing.T) {
+	t.Parallel()
+	c := liteConfig(t)
+	s := open(t, c)
+	db := liteDB(t, c.DSN)
+	for _, text := range []string{
+		strings.Replace(fill, "FROM numbers", `FROM (
+			WITH RECURSIVE n (g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM n WHERE g < `+fmt.Sprint(manyRows)+`)
+			SELECT g, 'tenant-' || (g % 5) AS tenant, printf('%032x', g * 7919) AS digest, 1700000000000000 AS past,
+				printf('%08x-%04x-7000-8000-%012x', (1700000000000 + g) >> 16, (1700000000000 + g) & 65535, g) AS id
+			FROM n) numbers`, 1),
+		fmt.Sprintf(fillPayloads, "x'7b7d'"),
+	} {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range sqlstore.SQLiteStatements {
+		wantIndexes(t, db, name, text)
+	}
+	type sent struct {
+		text string
+		args []any
+	}
+	var seen []sent
+	if err := s.Watch(func(text string, args []any) { seen = append(seen, sent{text, args}) }); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range operations {
+		seen = nil
+		if err := do(t.Context(), s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, statement := range seen {
+			wantIndexes(t, db, name, statement.text, statement.args...)
+		}
+	}
+}
+
+// wantIndexes checks that a statement reads receipts, payloads and history through indexes,
+// and of these only the ones of what is open or parked from end to end.
+func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
+	t.Helper()
+	if len(args) == 0 { // a plan does not depend on them
+		for range strings.Count(text, "?") {
+			args = append(args, "")
+		}
+		for _, name := range regexp.MustCompile(`@\w+`).FindAllString(text, -1) {
+			args = append(args, sql.Named(name[1:], ""))
+		}
+	}
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+	if err != nil {
+		t.Errorf("%s: explain %s: %v", name, text, err)
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		what, ok := strings.CutPrefix(detail, "SCAN ")
+		if !ok {
+			continue
+		}
+		table, how, _ := strings.Cut(what, " ")
+		few := strings.Contains(how, "receipts_lane") || strings.Contains(how, "receipts_due") || strings.Contains(how, "receipts_parked")
+		switch table {
+		case "r", "receipts", "p", "payloads", "history":
+			if !few {
+				t.Errorf("%s: %s in\n%s", name, detail, text)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// liteDB opens the file of a store as somebody else would.
+func liteDB(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+strings.NewReplacer("%", "%25", "?", "%3f", " ", "%20").Replace(path)+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
