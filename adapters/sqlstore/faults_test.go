@@ -72,21 +72,18 @@ func proxied(t *testing.T) (*proxy, *sqlstore.Store, *sqlstore.Store) {
 }
 
 // handle claims, begins and settles r on s, which must answer each as if nothing happened.
-func handle(t *testing.T, s *sqlstore.Store, r domain.Receipt) {
-	t.Helper()
-	ctx := within(t, 30*time.Second)
-	c := claim(ctx, s, r)
-	if c.Err != nil || !c.Won || c.Receipt.ID != r.ID {
-		t.Fatalf("Claim = won %t, %v; want won", c.Won, c.Err)
+func handle(ctx context.Context, s *sqlstore.Store, r domain.Receipt) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if c := claim(ctx, s, r); c.Err != nil || !c.Won || c.Receipt.ID != r.ID {
+		return fmt.Errorf("claim: won %t, %w", c.Won, c.Err)
 	}
 	n, err := s.Begin(ctx, refOf(r), time.Minute)
 	if err != nil || n != 1 {
-		t.Fatalf("Begin = %d, %v; want 1", n, err)
+		return fmt.Errorf("begin: %d, %w", n, err)
 	}
 	r.Attempt = n
-	if err := s.Settle(ctx, ports.Settlement{Ref: refOf(r), Step: domain.Step{State: domain.Failed}, Reason: "rejected"}); err != nil {
-		t.Fatalf("Settle = %v; want nil", err)
-	}
+	return s.Settle(ctx, ports.Settlement{Ref: refOf(r), Step: domain.Step{State: domain.Failed}, Reason: "rejected"})
 }
 
 // wantOnce checks that a receipt was claimed, begun and settled exactly once.
@@ -105,7 +102,9 @@ func TestLostAnswerToCommitIsFoundOut(t *testing.T) {
 		toServer, toClient, left := cutsAnswers(3 * times)
 		p.set(toServer, toClient)
 		r := receipt(fmt.Sprintf("Ev%d", times))
-		handle(t, s, r)
+		if err := handle(t.Context(), s, r); err != nil {
+			t.Error(err)
+		}
 		if left() != 0 {
 			t.Errorf("%d answers were not cut", left())
 		}
@@ -135,7 +134,9 @@ func TestCommitThatNeverArrivedIsSentAgain(t *testing.T) {
 		toServer, left := cutsRequests(3 * times)
 		p.set(toServer, nil)
 		r := receipt(fmt.Sprintf("Ev%d", times))
-		handle(t, s, r)
+		if err := handle(t.Context(), s, r); err != nil {
+			t.Error(err)
+		}
 		if left() != 0 {
 			t.Errorf("%d requests were not cut", left())
 		}

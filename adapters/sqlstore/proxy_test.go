@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A proxy stands between a store and a Postgres server and can end a connection at a chosen
@@ -26,6 +27,7 @@ type proxy struct {
 	conns map[net.Conn]bool
 	// rules decide about each message; nil lets all pass.
 	toServer, toClient func(*link, message) verdict
+	delay              time.Duration
 }
 
 // A link is one connection through the proxy. Its rules may note what they have seen.
@@ -110,6 +112,13 @@ func (p *proxy) set(toServer, toClient func(*link, message) verdict) {
 	p.toServer, p.toClient = toServer, toClient
 }
 
+// slow holds whatever commits a transaction up.
+func (p *proxy) slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
 // relay passes messages on, as many at once as have arrived.
 func (p *proxy) relay(l *link, from, to net.Conn, up bool) {
 	in := bufio.NewReaderSize(from, 1<<16)
@@ -125,7 +134,15 @@ func (p *proxy) relay(l *link, from, to net.Conn, up bool) {
 		if !up {
 			rule = p.toClient
 		}
+		delay := p.delay
 		p.mu.Unlock()
+		// a statement is carried out when it arrives; what commits it comes later
+		if up && !first && delay > 0 && (m.kind == 'S' || m.asksForCommit()) {
+			if err := out.Flush(); err != nil {
+				return
+			}
+			<-time.After(delay)
+		}
 		if rule != nil && !first && rule(l, m) == cut {
 			return
 		}
