@@ -68,6 +68,7 @@ func runDemo(ctx context.Context, w io.Writer, keep bool) (err error) {
 			d.chs = append(d.chs, c)
 		}
 	}
+	d.fleet = newFleet(d.chs)
 	if d.dir, err = os.MkdirTemp("", "admitone-demo-"); err != nil {
 		return fmt.Errorf("make a temporary folder: %w", err)
 	}
@@ -78,7 +79,6 @@ func runDemo(ctx context.Context, w io.Writer, keep bool) (err error) {
 	d.screen.say("Admitone demo: a real server with embedded stores, and %d vendors that repeat themselves.\n", len(d.chs))
 	limited, cancel := context.WithTimeoutCause(ctx, demoPatience, fmt.Errorf("not done within %s", demoPatience))
 	defer cancel()
-	d.fleet = newFleet(d.chs)
 	err = d.play(limited)
 	switch {
 	case ctx.Err() != nil:
@@ -177,6 +177,7 @@ func (d *demo) start(ctx context.Context) (string, error) {
 
 // close ends what the demo began, whatever became of it.
 func (d *demo) close() {
+	d.fleet.close() // a server that drains waits for connections on which nothing came yet
 	d.server.stop(demoDrain + 2*time.Second)
 	d.application.close()
 }

@@ -21,7 +21,10 @@ import (
 const conversations = 8
 
 // A fleet is the vendors of the demo.
-type fleet struct{ senders []*sender }
+type fleet struct {
+	senders []*sender
+	client  *http.Client
+}
 
 // A sender is one vendor, with what it has sent and what it was answered.
 type sender struct {
@@ -51,13 +54,15 @@ type event struct {
 }
 
 func newFleet(chs []channels.Channel) *fleet {
-	f := &fleet{}
-	client := newVendorClient(raceCopies * len(chs))
+	f := &fleet{client: newVendorClient(raceCopies * len(chs))}
 	for _, c := range chs {
-		f.senders = append(f.senders, &sender{vendor: vendor{channel: c, cred: c.Example, client: client}})
+		f.senders = append(f.senders, &sender{vendor: vendor{channel: c, cred: c.Example, client: f.client}})
 	}
 	return f
 }
+
+// close gives up the vendors' connections.
+func (f *fleet) close() { f.client.CloseIdleConnections() }
 
 // aim tells the vendors what address they were given.
 func (f *fleet) aim(public string) {

@@ -83,6 +83,7 @@ func (s simulation) run(ctx context.Context, w io.Writer, c channels.Channel) er
 	if err != nil {
 		return usageError{err}
 	}
+	defer v.client.CloseIdleConnections()
 	m := s.message(c)
 	fmt.Fprintf(w, "%s event %s to %s\n\n", c.Name, m.eventID, v.url)
 	t := tally{w: w}
