@@ -1,0 +1,631 @@
+package intake_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/admitone/admitone/app/intake"
+	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// A store is a durable store in memory, by the clock of the test's bubble. away, if set, is
+// asked before each call by its name; its error is what the call returns.
+type store struct {
+	mu       sync.Mutex
+	away     func(call string) error
+	receipts []*domain.Receipt // in the order of claims
+	lanes    map[string]int64  // of receipts whose first attempt has not ended
+	alive    map[string]time.Time
+	counts   []ports.DeliveryCount
+	calls    map[string]int
+	pruned   []ports.PruneScope
+	tenants  []string
+	left     []string
+}
+
+func newStore() *store {
+	return &store{lanes: map[string]int64{}, alive: map[string]time.Time{}, calls: map[string]int{}}
+}
+
+func (s *store) call(name string) error {
+	s.calls[name]++
+	if s.away == nil {
+		return nil
+	}
+	return s.away(name)
+}
+
+// fails sets what calls return from now on; nil ends that.
+func (s *store) fails(away func(call string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+// called returns how often a method was called.
+func (s *store) called(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[name]
+}
+
+func (s *store) find(id string) *domain.Receipt {
+	for _, r := range s.receipts {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// look runs f while nothing changes.
+func (s *store) look(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// by returns the receipt of an event id as it stands.
+func (s *store) by(eventID string) domain.Receipt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.receipts {
+		if r.Key.EventID == eventID {
+			return *r
+		}
+	}
+	return domain.Receipt{}
+}
+
+func (s *store) Claim(_ context.Context, receipts []domain.Receipt) []ports.Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]ports.Claim, len(receipts))
+	err := s.call("Claim")
+	for i, r := range receipts {
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		if r.Payload.Body != nil && bytes.Contains(r.Payload.Body, []byte("refuse-me")) {
+			out[i].Err = errors.New("refused")
+			continue
+		}
+		out[i] = s.claim(r)
+	}
+	return out
+}
+
+func (s *store) claim(r domain.Receipt) ports.Claim {
+	for _, w := range s.receipts {
+		same := w.Key == r.Key
+		message := r.MessageKey != "" && w.Key.Message(w.MessageKey) == r.Key.Message(r.MessageKey)
+		if !same && !message {
+			continue
+		}
+		lost := *w
+		lost.Payload = domain.Payload{}
+		return ports.Claim{Won: w.ID == r.ID, Receipt: lost, SameMessage: !same}
+	}
+	r.Seq = int64(len(s.receipts) + 1)
+	r.Payload.Body = bytes.Clone(r.Payload.Body)
+	s.receipts = append(s.receipts, &r)
+	if r.State == domain.Claimed {
+		s.lanes[r.ID] = r.Key.Lane(r.Conversation)
+	}
+	return ports.Claim{Won: true, Receipt: r}
+}
+
+func (s *store) Begin(_ context.Context, ref ports.Ref, lease time.Duration) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("Begin"); err != nil {
+		return 0, err
+	}
+	r := s.find(ref.ID)
+	if r == nil || r.Holder != ref.Holder || r.Attempt != ref.Attempt || r.State != domain.Claimed && r.State != domain.Retrying {
+		return 0, domain.ErrFenced
+	}
+	if lane, ok := s.lanes[r.ID]; ok {
+		for _, earlier := range s.receipts {
+			if l, ok := s.lanes[earlier.ID]; ok && l == lane && earlier.Seq < r.Seq {
+				return 0, ports.ErrWaits
+			}
+		}
+	}
+	r.State, r.Attempt, r.BegunAt, r.LeaseUntil = domain.Dispatching, r.Attempt+1, time.Now(), time.Now().Add(lease)
+	return r.Attempt, nil
+}
+
+func (s *store) Settle(_ context.Context, st ports.Settlement) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("Settle"); err != nil {
+		return err
+	}
+	r := s.find(st.ID)
+	if r == nil || r.Holder != st.Holder || r.Attempt != st.Attempt || r.State != domain.Dispatching || !time.Now().Before(r.LeaseUntil) {
+		return domain.ErrFenced
+	}
+	s.step(r, st.Step, st.Reason)
+	return nil
+}
+
+func (s *store) step(r *domain.Receipt, step domain.Step, reason string) {
+	delete(s.lanes, r.ID)
+	r.State, r.DueAt, r.LastError, r.LeaseUntil = step.State, step.DueAt, reason, time.Time{}
+	if step.State == domain.Handled {
+		r.HandledAt = time.Now()
+	}
+}
+
+func (s *store) Beat(_ context.Context, holder string, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("Beat"); err != nil {
+		return err
+	}
+	s.alive[holder] = time.Now().Add(ttl)
+	return nil
+}
+
+func (s *store) Leave(_ context.Context, holder string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.alive, holder)
+	s.left = append(s.left, holder)
+	return s.call("Leave")
+}
+
+func (s *store) TakeUp(_ context.Context, holder string, mine func(string) bool, limit int, reserve time.Duration) ([]domain.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("TakeUp"); err != nil {
+		return nil, err
+	}
+	var out []domain.Receipt
+	for _, r := range s.receipts {
+		if len(out) == limit {
+			break
+		}
+		waits := r.State == domain.Claimed && (r.Holder == holder && !mine(r.ID) || r.Holder != holder && !time.Now().Before(s.alive[r.Holder]))
+		due := r.State == domain.Retrying && !time.Now().Before(r.DueAt)
+		if !waits && !due {
+			continue
+		}
+		r.Holder = holder
+		if due {
+			r.DueAt = time.Now().Add(reserve)
+		}
+		out = append(out, *r)
+	}
+	return out, nil
+}
+
+func (s *store) Expired(_ context.Context, limit int) ([]domain.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("Expired"); err != nil {
+		return nil, err
+	}
+	var out []domain.Receipt
+	for _, r := range s.receipts {
+		if len(out) < limit && r.State == domain.Dispatching && !time.Now().Before(r.LeaseUntil) {
+			out = append(out, *r)
+		}
+	}
+	return out, nil
+}
+
+func (s *store) Expire(_ context.Context, r domain.Receipt, step domain.Step, reason string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("Expire"); err != nil {
+		return err
+	}
+	now := s.find(r.ID)
+	if now.State != domain.Dispatching || now.Attempt != r.Attempt || now.Holder != r.Holder {
+		return domain.ErrFenced
+	}
+	s.step(now, step, reason)
+	return nil
+}
+
+func (s *store) CountDeliveries(_ context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.call("CountDeliveries"); err != nil {
+		return nil, err
+	}
+	var left []ports.DeliveryCount
+	for _, c := range counts {
+		at := slices.IndexFunc(s.receipts, func(r *domain.Receipt) bool { return r.Key.Digest() == c.Event })
+		if at < 0 {
+			left = append(left, c)
+			continue
+		}
+		s.receipts[at].Deliveries += c.N
+		s.receipts[at].VendorAttempt = max(s.receipts[at].VendorAttempt, c.VendorAttempt)
+	}
+	s.counts = append(s.counts, counts...)
+	return left, nil
+}
+
+func (s *store) AcquireLease(context.Context, string, string, time.Duration) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return true, s.call("AcquireLease")
+}
+
+func (s *store) Tenants(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tenants, s.call("Tenants")
+}
+
+func (s *store) Prune(_ context.Context, scope ports.PruneScope, _ int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(scope.Except)
+	s.pruned = append(s.pruned, scope)
+	return 0, s.call("Prune")
+}
+
+func (s *store) Ready(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.call("Ready")
+}
+
+func (*store) Close() error { return nil }
+
+// A cache is a fast store in memory. away, if set, is what its calls return.
+type cache struct {
+	mu   sync.Mutex
+	away error
+	m    map[domain.Digest]ports.Mark
+	ttl  map[domain.Digest]time.Duration
+}
+
+func newCache() *cache {
+	return &cache{m: map[domain.Digest]ports.Mark{}, ttl: map[domain.Digest]time.Duration{}}
+}
+
+func (c *cache) Seen(_ context.Context, key domain.Digest) (ports.Mark, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.m[key]
+	return m, ok, c.away
+}
+
+func (c *cache) Remember(_ context.Context, key domain.Digest, content ports.Mark, ttl time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away == nil {
+		c.m[key], c.ttl[key] = content, ttl
+	}
+	return c.away
+}
+
+// change runs f while nobody uses the cache.
+func (c *cache) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// kept returns for how long a key was last remembered.
+func (c *cache) kept(key domain.Digest) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ttl[key]
+}
+
+func (*cache) Ready(context.Context) error { return nil }
+func (*cache) Close() error                { return nil }
+
+// An application is a dispatcher that keeps what it gets and does with it what react says.
+type application struct {
+	mu    sync.Mutex
+	got   []ports.Dispatch
+	at    []time.Time
+	react func(ctx context.Context, d ports.Dispatch) domain.Result
+}
+
+func (a *application) Dispatch(ctx context.Context, d ports.Dispatch) domain.Result {
+	a.mu.Lock()
+	a.got, a.at = append(a.got, d), append(a.at, time.Now())
+	react := a.react
+	a.mu.Unlock()
+	if react == nil {
+		return domain.Result{Outcome: domain.Taken}
+	}
+	return react(ctx, d)
+}
+
+func (*application) Close() error { return nil }
+
+// reacts sets what is done with dispatches from now on.
+func (a *application) reacts(react func(ctx context.Context, d ports.Dispatch) domain.Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.react = react
+}
+
+// events returns the event ids that were dispatched, in order.
+func (a *application) events() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ids := make([]string, len(a.got))
+	for i, d := range a.got {
+		ids[i] = cmp.Or(d.Key.EventID, "unnumbered")
+	}
+	return ids
+}
+
+// times returns when they were.
+func (a *application) times() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.at)
+}
+
+// toy is a channel whose bodies are lines such as "id=1 in=room msg=m content=x try=2 to=account";
+// all but id may be left out, and id too, for an event without a number.
+func toy(name string, comesAgain bool) channels.Channel {
+	return channels.Channel{
+		Name: name, Platform: name, AppWide: true, MaxBody: 1 << 10,
+		Acknowledge: channels.Reply{ContentType: "text/plain", Body: []byte("ok")},
+		Vendor:      channels.Vendor{Deadline: 3 * time.Second, RetryAfter: 7 * time.Second, ComesAgain: comesAgain},
+		Decode: func(e domain.Event) (domain.Content, error) {
+			if bytes.Contains(e.Payload.Body, []byte("undecodable")) {
+				return domain.Content{}, fmt.Errorf("%w: on purpose", domain.ErrUnreadable)
+			}
+			return domain.Content{Text: string(e.Payload.Body)}, nil
+		},
+	}
+}
+
+type toyEndpoint struct{}
+
+func (toyEndpoint) Verify(r *channels.Request) error {
+	if r.Header.Get("Proof") != "yes" {
+		return domain.ErrUnauthenticated
+	}
+	return nil
+}
+
+func (toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
+	var b channels.Batch
+	for line := range strings.Lines(string(r.Body)) {
+		fields := map[string]string{}
+		for _, field := range strings.Fields(line) {
+			name, value, ok := strings.Cut(field, "=")
+			if !ok {
+				return b, fmt.Errorf("%w: %d fields", domain.ErrUnreadable, len(fields))
+			}
+			fields[name] = value
+		}
+		if fields["to"] == "unknown-recipient" {
+			return b, domain.ErrUnknownRecipient
+		}
+		if fields["reply"] != "" {
+			b.Reply = &channels.Reply{ContentType: "text/x", Body: []byte(fields["reply"])}
+			continue
+		}
+		try, _ := strconv.Atoi(fields["try"])
+		b.Events = append(b.Events, domain.Event{
+			ID: fields["id"], Account: fields["to"], MessageKey: fields["msg"], Kind: domain.Other, Conversation: fields["in"],
+			Digest: domain.DigestOf(fields["content"]), VendorAttempt: try, Payload: domain.Payload{Body: []byte(strings.TrimSpace(line))},
+		})
+	}
+	return b, nil
+}
+
+// A bench is an engine between fakes.
+type bench struct {
+	*intake.Engine
+	t       *testing.T
+	store   *store
+	cache   *cache
+	app     *application
+	journal *journal
+	log     *logText
+	metrics *prometheus.Registry
+}
+
+// A logText keeps what was logged.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (b *bench) logged() string {
+	b.log.mu.Lock()
+	defer b.log.mu.Unlock()
+	return b.log.text.String()
+}
+
+// A setup is what a test wants otherwise than the bench has it.
+type setup struct {
+	store         *store
+	config        intake.Config
+	policy        func(*domain.ClaimPolicy)
+	installations []intake.Installation // beside one and two, of tenants acme and globex
+	journal       *journal
+}
+
+func newBench(t *testing.T, s setup) *bench {
+	t.Helper()
+	b := &bench{
+		t: t, store: s.store, cache: newCache(), app: new(application), journal: s.journal,
+		log: new(logText), metrics: prometheus.NewRegistry(),
+	}
+	if b.store == nil {
+		b.store = newStore()
+	}
+	policy := domain.DefaultPolicy()
+	if s.policy != nil {
+		s.policy(&policy)
+	}
+	ins := append([]intake.Installation{
+		{ID: "one", Tenant: "acme", Channel: "toy", Account: "a1", Policy: policy, Endpoint: toyEndpoint{}},
+		{ID: "two", Tenant: "globex", Channel: "toy", Account: "a2", Policy: policy, Endpoint: toyEndpoint{}},
+		{ID: "once", Tenant: "acme", Channel: "shy", Account: "a3", Policy: policy, Endpoint: toyEndpoint{}},
+	}, s.installations...)
+	dir, err := intake.NewDirectory(policy, ins, map[string]intake.AppWide{"toy": {Endpoint: toyEndpoint{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.config.Workers, s.config.Queue = cmp.Or(s.config.Workers, 8), cmp.Or(s.config.Queue, 100)
+	s.config.MaxBody = cmp.Or(s.config.MaxBody, 1<<20)
+	p := intake.Params{
+		Config: s.config, Channels: []channels.Channel{toy("toy", true), toy("shy", false)}, Installations: dir,
+		FastStore: b.cache, DurableStore: b.store, Dispatcher: b.app, Metrics: intake.NewMetrics(b.metrics),
+		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+	}
+	if s.journal != nil {
+		p.Journal = s.journal
+	}
+	if b.Engine, err = intake.New(p); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// start starts the engine; stop drains and closes it.
+func (b *bench) start() *bench {
+	b.t.Helper()
+	if err := b.Start(b.t.Context()); err != nil {
+		b.t.Fatalf("start: %v", err)
+	}
+	return b
+}
+
+func (b *bench) stop() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), time.Minute)
+	defer cancel()
+	if err := errors.Join(b.Drain(ctx), b.Close(ctx)); err != nil {
+		b.t.Errorf("stop: %v", err)
+	}
+}
+
+// sends delivers lines to installation "one", as one request.
+func (b *bench) sends(lines ...string) ports.Answer { return b.sendsTo("toy", "one", lines...) }
+
+func (b *bench) sendsTo(channel, installation string, lines ...string) ports.Answer {
+	return b.Deliver(b.t.Context(), delivery(channel, installation, strings.Join(lines, "\n")))
+}
+
+func delivery(channel, installation, body string) ports.Delivery {
+	return ports.Delivery{
+		Channel: channel, Installation: installation, Method: http.MethodPost, Target: "/", Header: http.Header{"Proof": {"yes"}},
+		Body: []byte(body), ReceivedAt: time.Now(),
+	}
+}
+
+// wants fails the test unless a delivery of lines is answered with the status and the verdict.
+func (b *bench) wants(status int, verdict string, lines ...string) {
+	b.t.Helper()
+	if a := b.sends(lines...); a.Status != status || a.Verdict != verdict {
+		b.t.Errorf("%v is answered with %d %q; want %d %q", lines, a.Status, a.Verdict, status, verdict)
+	}
+}
+
+// counter returns the sum of a metric over those of its samples that have the label values.
+func (b *bench) counter(name string, values ...string) float64 {
+	b.t.Helper()
+	families, err := b.metrics.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetValue()] = true
+			}
+			have := maps.Collect(func(yield func(string, bool) bool) {
+				for _, v := range values {
+					if !yield(v, labels[v]) {
+						return
+					}
+				}
+			})
+			if f.GetName() != "admitone_"+name || slices.Contains(slices.Collect(maps.Values(have)), false) {
+				continue
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
+
+// A journal is one in memory, of which size entries fit.
+type journal struct {
+	mu      sync.Mutex
+	size    int
+	next    uint64
+	entries []ports.JournalEntry
+}
+
+func (j *journal) Append(_ context.Context, receipts []domain.Receipt) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.entries)+len(receipts) > j.size {
+		return ports.ErrFull
+	}
+	for _, r := range receipts {
+		j.next++
+		r.Payload.Body = bytes.Clone(r.Payload.Body)
+		j.entries = append(j.entries, ports.JournalEntry{Seq: j.next, Receipt: r})
+	}
+	return nil
+}
+
+func (j *journal) Oldest(_ context.Context, limit int) ([]ports.JournalEntry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.entries[:min(limit, len(j.entries))]), nil
+}
+
+func (j *journal) Remove(_ context.Context, entries []ports.JournalEntry) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = slices.DeleteFunc(j.entries, func(e ports.JournalEntry) bool {
+		return slices.ContainsFunc(entries, func(r ports.JournalEntry) bool { return r.Seq == e.Seq })
+	})
+	return nil
+}
+
+func (j *journal) Len() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.entries)
+}
+
+func (*journal) Close() error { return nil }

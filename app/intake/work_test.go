@@ -1,0 +1,356 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/admitone/admitone/app/intake"
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
+
+// takes lets the application work for d on each dispatch.
+func takes(d time.Duration) func(context.Context, ports.Dispatch) domain.Result {
+	return func(context.Context, ports.Dispatch) domain.Result {
+		time.Sleep(d)
+		return domain.Result{Outcome: domain.Taken}
+	}
+}
+
+func answers(outcome domain.Outcome) func(context.Context, ports.Dispatch) domain.Result {
+	return func(context.Context, ports.Dispatch) domain.Result {
+		return domain.Result{Outcome: outcome, Reason: "on purpose"}
+	}
+}
+
+func TestEventsOfAConversationAreBegunOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		b.app.reacts(takes(time.Second))
+		start := time.Now()
+		for i := range 4 {
+			b.wants(200, "admitted", fmt.Sprintf("id=a%d in=a", i))
+			b.wants(200, "admitted", fmt.Sprintf("id=b%d in=b", i))
+		}
+		b.wants(200, "admitted", "id=alone")
+		time.Sleep(time.Minute)
+		for i, id := range b.app.events() {
+			want := 0
+			if id != "alone" {
+				want = int(id[1] - '0')
+			}
+			if got := b.app.times()[i].Sub(start); got != time.Duration(want)*time.Second {
+				t.Errorf("%s was begun after %s; want %d s", id, got, want)
+			}
+		}
+		if got := len(b.app.events()); got != 9 {
+			t.Errorf("%d were dispatched; want 9", got)
+		}
+	})
+}
+
+// An instance that is told to wait asks again soon, and has the rest of its work done meanwhile.
+func TestEventWaitsForEarlierOnesOfOtherInstances(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := newStore()
+		a, b := newBench(t, setup{store: shared}).start(), newBench(t, setup{store: shared, config: intake.Config{Workers: 1}}).start()
+		defer a.stop()
+		defer b.stop()
+		a.app.reacts(takes(5 * time.Second))
+		start := time.Now()
+		a.wants(200, "admitted", "id=1 in=room")
+		b.wants(200, "admitted", "id=2 in=room")
+		b.wants(200, "admitted", "id=3 in=room")
+		b.wants(200, "admitted", "id=4 in=other")
+		time.Sleep(time.Minute)
+		if got := b.app.events(); !slices.Equal(got, []string{"4", "2", "3"}) {
+			t.Fatalf("dispatched %v; want the other conversation first, and its own in order", got)
+		}
+		if got := b.app.times()[1].Sub(start); got < 5*time.Second || got > 5*time.Second+300*time.Millisecond {
+			t.Errorf("the second was begun after %s; want soon after the 5 s of the first", got)
+		}
+	})
+}
+
+func TestOneTenantDoesNotTakeAllWorkers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		b.app.reacts(func(ctx context.Context, d ports.Dispatch) domain.Result {
+			if d.Key.Tenant == "acme" {
+				return takes(10*time.Second)(ctx, d)
+			}
+			return domain.Result{Outcome: domain.Taken}
+		})
+		for i := range 20 {
+			b.wants(200, "admitted", fmt.Sprintf("id=%d", i))
+			b.wants(200, "unnumbered", "in=room")
+		}
+		synctest.Wait()
+		if got := len(b.app.events()); got != 6 {
+			t.Errorf("%d of one tenant are at work on eight workers; want 6", got)
+		}
+		if a := b.sendsTo("toy", "two", "id=x"); a.Verdict != "admitted" {
+			t.Errorf("verdict %q", a.Verdict)
+		}
+		synctest.Wait()
+		if got := b.app.events(); got[len(got)-1] != "x" {
+			t.Error("the other tenant's event waits")
+		}
+		time.Sleep(10 * time.Minute)
+		if got := len(b.app.events()); got != 41 {
+			t.Errorf("%d were dispatched in the end; want 41", got)
+		}
+	})
+}
+
+func TestRetriesFollowTheBackoffUntilAttemptsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{policy: func(p *domain.ClaimPolicy) {
+			p.MaxAttempts, p.Backoff = 5, domain.Backoff{Initial: 10 * time.Second, Max: 30 * time.Second}
+		}}).start()
+		defer b.stop()
+		b.app.reacts(answers(domain.Declined))
+		b.wants(200, "admitted", "id=1 in=room")
+		time.Sleep(time.Second)
+		b.app.reacts(func(ctx context.Context, d ports.Dispatch) domain.Result {
+			if d.Key.EventID == "2" {
+				return domain.Result{Outcome: domain.Taken}
+			}
+			return answers(domain.Declined)(ctx, d)
+		})
+		b.wants(200, "admitted", "id=2 in=room") // which does not wait
+		synctest.Wait()
+		if r := b.store.by("2"); r.State != domain.Handled {
+			t.Errorf("an event behind one that is retried is %s; want handled", r.State)
+		}
+		time.Sleep(10 * time.Minute)
+		var gaps []time.Duration
+		var last time.Time
+		for i, id := range b.app.events() {
+			if id == "1" {
+				if !last.IsZero() {
+					gaps = append(gaps, b.app.times()[i].Sub(last).Round(100*time.Millisecond))
+				}
+				last = b.app.times()[i]
+			}
+		}
+		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second}; !slices.Equal(gaps, want) {
+			t.Errorf("waits between attempts %v; want %v", gaps, want)
+		}
+		if r := b.store.by("1"); r.State != domain.Failed || r.Attempt != 5 || r.LastError != "on purpose" {
+			t.Errorf("the receipt is %s after %d attempts (%s); want failed after 5", r.State, r.Attempt, r.LastError)
+		}
+	})
+}
+
+func TestBeginIsTriedUntilTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		b.store.fails(func(call string) error {
+			if call == "Begin" {
+				return domain.ErrUnavailable
+			}
+			return nil
+		})
+		b.wants(200, "admitted", "id=1")
+		time.Sleep(30 * time.Second)
+		if n := b.store.called("Begin"); n < 10 || n > 60 {
+			t.Errorf("begin was tried %d times in 30 s; want ever more rarely, about once a second", n)
+		}
+		b.store.fails(nil)
+		time.Sleep(2 * time.Second)
+		if r := b.store.by("1"); r.State != domain.Handled || r.Attempt != 1 {
+			t.Errorf("the receipt is %s after %d attempts; want handled after one", r.State, r.Attempt)
+		}
+	})
+}
+
+func TestSettleIsTriedUntilTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		away time.Duration
+		want domain.State
+	}{{20 * time.Second, domain.Handled}, {3 * time.Minute, domain.Lost}} {
+		t.Run(tt.away.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{}).start()
+				defer b.stop()
+				b.store.fails(func(call string) error {
+					if call == "Settle" || call == "Expired" {
+						return domain.ErrUnavailable
+					}
+					return nil
+				})
+				b.wants(200, "admitted", "id=1 in=room")
+				b.wants(200, "admitted", "id=2 in=room") // begun when it is known how the first ended
+				time.Sleep(tt.away)
+				if got := b.app.events(); !slices.Equal(got, []string{"1"}) {
+					t.Errorf("dispatched %v; want the first alone", got)
+				}
+				settles := b.store.called("Settle")
+				if tt.want == domain.Lost {
+					time.Sleep(time.Minute)
+					if b.store.called("Settle") != settles {
+						t.Error("it is settled after the lease")
+					}
+				}
+				b.store.fails(nil)
+				time.Sleep(5 * time.Second)
+				if r := b.store.by("1"); r.State != tt.want {
+					t.Errorf("the receipt is %s; want %s", r.State, tt.want)
+				}
+				if r := b.store.by("2"); r.State != domain.Handled {
+					t.Errorf("the next of the conversation is %s; want handled", r.State)
+				}
+			})
+		})
+	}
+}
+
+// A dispatcher is given until the end of the lease and no longer.
+func TestDispatchEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		took := make(chan time.Duration, 1)
+		b.app.reacts(func(ctx context.Context, _ ports.Dispatch) domain.Result {
+			start := time.Now()
+			<-ctx.Done()
+			took <- time.Since(start)
+			return domain.Result{Outcome: domain.Ambiguous, Reason: "no answer"}
+		})
+		b.wants(200, "admitted", "id=1")
+		time.Sleep(5 * time.Minute)
+		if got := <-took; got != domain.DefaultPolicy().Lease {
+			t.Errorf("the dispatch was ended after %s; want at the end of the lease", got)
+		}
+		if r := b.store.by("1"); r.State != domain.Lost && r.State != domain.Failed {
+			t.Errorf("the receipt is %s; want it closed", r.State)
+		}
+	})
+}
+
+func TestUndecodableEventIsGivenUpWithAReason(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{policy: func(p *domain.ClaimPolicy) { p.Guarantee = domain.AtLeastOnce }}).start()
+		defer b.stop()
+		b.wants(200, "admitted", "id=1 content=undecodable")
+		b.app.reacts(func(context.Context, ports.Dispatch) domain.Result { panic(strings.Repeat("long\x00é", 1000)) })
+		b.wants(200, "admitted", "id=2")
+		b.wants(200, "unnumbered", "in=room")
+		synctest.Wait()
+		for _, id := range []string{"1", "2"} {
+			r := b.store.by(id)
+			if r.State != domain.Failed || r.LastError == "" || len(r.LastError) > 500 || strings.Contains(r.LastError, "\x00") {
+				t.Errorf("receipt %s is %s with a reason of %d bytes; want failed with one that fits", id, r.State, len(r.LastError))
+			}
+		}
+		if !strings.Contains(b.logged(), "it leaves no receipt") {
+			t.Error("nothing tells of an unnumbered event that was not handled")
+		}
+	})
+}
+
+// What runs is finished, what was not begun is handed back, and events that nobody else could
+// take up are dispatched to the end.
+func TestDrainFinishesHandsBackAndRefuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := newStore()
+		b := newBench(t, setup{store: shared, config: intake.Config{Workers: 1}}).start()
+		b.app.reacts(takes(3 * time.Second))
+		b.wants(200, "admitted", "id=1")
+		synctest.Wait()
+		b.wants(200, "admitted", "id=2")
+		b.wants(200, "admitted", "id=3 in=room")
+		b.wants(200, "unnumbered", "in=room")
+		b.wants(200, "unnumbered", "in=room")
+		done := make(chan error)
+		go func() { done <- b.Drain(t.Context()) }()
+		synctest.Wait()
+		if !b.Draining() {
+			t.Error("it does not say that it drains")
+		}
+		b.wants(503, "refused", "id=4")
+		b.wants(503, "refused", "in=room")
+		b.wants(200, "ignored", "id=4 to=a2")
+		start := time.Now()
+		if err := <-done; err != nil {
+			t.Errorf("drain: %v", err)
+		}
+		if took := time.Since(start); took != 9*time.Second {
+			t.Errorf("the drain took %s; want three dispatches' 9 s", took)
+		}
+		if got := b.app.events(); !slices.Equal(got, []string{"1", "unnumbered", "unnumbered"}) {
+			t.Errorf("dispatched %v; want what ran and what has no receipt", got)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if !slices.Equal(shared.left, []string{b.Holder()}) {
+			t.Errorf("%v have left; want this instance", shared.left)
+		}
+		other := newBench(t, setup{store: shared}).start()
+		defer other.stop()
+		time.Sleep(2 * time.Second)
+		if got := other.app.events(); !sameSet(got, []string{"2", "3"}) {
+			t.Errorf("the other instance took up %v; want 2 and 3, at once", got)
+		}
+	})
+}
+
+func TestDrainEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		b.app.reacts(func(ctx context.Context, _ ports.Dispatch) domain.Result {
+			<-ctx.Done()
+			return domain.Result{Outcome: domain.Ambiguous, Reason: "cut off"}
+		})
+		b.wants(200, "admitted", "id=1")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("drain: %v; want the end of its time", err)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		synctest.Wait()
+		if r := b.store.by("1"); r.State != domain.Dispatching && r.State != domain.Failed {
+			t.Errorf("the receipt is %s; want it to show that nobody knows", r.State)
+		}
+	})
+}
+
+func TestEngineThatCannotBeatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{})
+		b.store.fails(func(string) error { return domain.ErrUnavailable })
+		if err := b.Start(t.Context()); !errors.Is(err, domain.ErrUnavailable) {
+			t.Errorf("start: %v; want the store's error", err)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Errorf("close without a start: %v", err)
+		}
+	})
+}
