@@ -73,7 +73,7 @@ func State(db *sql.DB, d Dialect) (Status, error) {
 func run(ctx context.Context, db *sql.DB, d Dialect, lock Lock, step func(*migrate.Migrate) error) error {
 	unlock, err := lock(ctx)
 	if err != nil {
-		return fmt.Errorf("migrations: wait for the lock: %w", err)
+		return errors.Join(fmt.Errorf("migrations: wait for the lock: %w", err), db.Close())
 	}
 	defer unlock()
 	return open(db, d, func(m *migrate.Migrate) error {
@@ -112,31 +112,35 @@ func mend(ctx context.Context, db *sql.DB, m *migrate.Migrate) error {
 	return nil
 }
 
+// open calls use with what applies steps to db, and closes db.
 func open(db *sql.DB, d Dialect, use func(*migrate.Migrate) error) error {
-	src, err := iofs.New(files, string(d))
+	m, err := runner(db, d)
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
-	}
-	var target database.Driver
-	switch d {
-	case Postgres:
-		if target, err = pgx.WithInstance(db, &pgx.Config{}); err != nil {
-			return fmt.Errorf("migrations: %w", err)
-		}
-	case SQLite:
-		if target, err = sqlite.WithInstance(db, &sqlite.Config{}); err != nil {
-			return fmt.Errorf("migrations: %w", err)
-		}
-	default:
-		return fmt.Errorf("migrations: unknown dialect %q", d)
-	}
-	m, err := migrate.NewWithInstance("iofs", src, string(d), target)
-	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
 	err = use(m)
 	srcErr, dbErr := m.Close()
 	return errors.Join(err, srcErr, dbErr)
+}
+
+func runner(db *sql.DB, d Dialect) (*migrate.Migrate, error) {
+	src, err := iofs.New(files, string(d))
+	if err != nil {
+		return nil, err
+	}
+	var target database.Driver
+	switch d {
+	case Postgres:
+		target, err = pgx.WithInstance(db, &pgx.Config{})
+	case SQLite:
+		target, err = sqlite.WithInstance(db, &sqlite.Config{})
+	default:
+		err = fmt.Errorf("unknown dialect %q", d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return migrate.NewWithInstance("iofs", src, string(d), target)
 }
 
 func latest(d Dialect) (uint, error) {
