@@ -136,5 +136,5 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 			done = append(done, back...)
 		}
 	}
-	return err == nil && len(back) == 0 && len(entries) == places, errors.Join(err, e.Journal.Remove(ctx, done))
+	return err == nil && len(back) == 0, errors.Join(err, e.Journal.Remove(ctx, done))
 }
