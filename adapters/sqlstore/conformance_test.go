@@ -26,6 +26,16 @@ func TestPostgresKeepsThePromises(t *testing.T) {
 	})
 }
 
+// A proxy that pools transactions keeps no prepared statements and no settings of a session.
+func TestPostgresBehindAPoolingProxyKeepsThePromises(t *testing.T) {
+	t.Parallel()
+	storetest.Durable(t, func(t *testing.T) storetest.Subject {
+		c := pgConfig(t)
+		c.DSN += "&default_query_exec_mode=exec"
+		return subject(t, c)
+	})
+}
+
 // subject opens two handles on one database. The kit closes them.
 func subject(t *testing.T, c sqlstore.Config) storetest.Subject {
 	t.Helper()
