@@ -1,0 +1,78 @@
+package teams
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/admitone/admitone/domain"
+)
+
+func decode(e domain.Event) (domain.Content, error) {
+	a, err := read(e.Payload.Body)
+	if err != nil {
+		return domain.Content{}, err
+	}
+	from := member(a.root, "from")
+	c := domain.Content{
+		Conversation: domain.Conversation{ExternalID: domain.StorableID(a.conversationID()), Thread: clean(thread(a.conversationID()))},
+		Sender:       domain.Sender{ID: clean(text(member(from, "id"))), Name: clean(text(member(from, "name")))},
+		Text:         clean(text(a.text)),
+		Attachments:  attachments(member(a.root, "attachments")),
+		Time:         when(text(a.timestamp)),
+		// What is JSON but for its bytes has the bad ones inside of strings.
+		Raw: bytes.ToValidUTF8(e.Payload.Body, []byte("\uFFFD")),
+	}
+	if c.Text == "" {
+		c.Text = clean(text(member(a.value, "action", "verb")))
+	}
+	return c, nil
+}
+
+// thread returns the id of the message that a thread in a channel begins with; a conversation
+// of another kind has no threads.
+func thread(conversation string) string {
+	_, root, _ := strings.Cut(conversation, ";messageid=")
+	return root
+}
+
+// attachments returns the files of a message. What has no address, such as the copy of the
+// text as HTML and cards, is in raw alone. A file's own address needs the rights of its reader;
+// the one to download it at is good for minutes.
+func attachments(list gjson.Result) []domain.Attachment {
+	if !list.IsArray() {
+		return nil
+	}
+	var as []domain.Attachment
+	list.ForEach(func(_, v gjson.Result) bool {
+		content := member(v, "content")
+		a := domain.Attachment{
+			URL:  clean(text(member(content, "downloadUrl"))),
+			Type: clean(text(member(v, "contentType"))),
+			Name: clean(text(member(v, "name"))),
+		}
+		if a.URL == "" {
+			a.URL = clean(text(member(v, "contentUrl")))
+		}
+		if n, err := strconv.ParseInt(text(member(content, "fileSize")), 10, 64); err == nil && n > 0 {
+			a.Size = n
+		}
+		if a.URL != "" {
+			as = append(as, a)
+		}
+		return true
+	})
+	return as
+}
+
+// when reads a time; zero if it is none, or one that JSON can't hold in UTC.
+func when(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if t = t.UTC(); err != nil || t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
