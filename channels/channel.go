@@ -55,8 +55,9 @@ type Channel struct {
 // Extract may refer to the body: the caller copies what it keeps.
 type Endpoint interface {
 	// Verify returns nil if the vendor sent r, and an error that wraps
-	// domain.ErrUnauthenticated otherwise. It looks at the exact bytes received and runs
-	// before anything decodes them. The error holds no secret.
+	// domain.ErrUnauthenticated otherwise, or domain.ErrUnavailable if that can't be told for
+	// now: then the vendor is asked to come again. It looks at the exact bytes received and
+	// runs before anything decodes them. The error holds no secret.
 	Verify(r *Request) error
 	// Extract returns the events in a verified request. The same bytes give the same ids,
 	// whatever the headers say. It wraps domain.ErrUnreadable if the bytes can't be

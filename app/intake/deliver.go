@@ -77,7 +77,13 @@ func (e *Engine) Deliver(ctx context.Context, in ports.Delivery) ports.Answer {
 	req := &channels.Request{
 		Method: in.Method, URL: d.publicURL + in.Target, Header: in.Header, Body: in.Body, Now: in.ReceivedAt,
 	}
-	if err := verify(d.endpoint, req); err != nil {
+	err = verify(d.endpoint, req)
+	if errors.Is(err, domain.ErrUnavailable) {
+		e.Metrics.Refusals.WithLabelValues(in.Channel, "unverifiable").Inc()
+		e.Logger.Warn("a request can't be verified for now", "channel", in.Channel, "installation", in.Installation, "reason", err)
+		return ports.Answer{Status: http.StatusServiceUnavailable, RetryAfter: d.channel.Vendor.RetryAfter}
+	}
+	if err != nil {
 		e.Metrics.Refusals.WithLabelValues(in.Channel, "unauthenticated").Inc()
 		e.Logger.Debug("a request was not authentic", "channel", in.Channel, "installation", in.Installation, "reason", err)
 		return ports.Answer{Status: http.StatusUnauthorized}
