@@ -22,7 +22,7 @@ var program string
 func TestMain(m *testing.M) {
 	if err := run(m); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // the exit code of a test binary is decided here
+		os.Exit(1)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -136,9 +137,7 @@ func (s simulation) vendor(c channels.Channel) (vendor, error) {
 // A secret without a name is the first that the channel lists.
 func (s simulation) credentials(c channels.Channel) (map[string][]string, error) {
 	secrets := map[string][]string{}
-	for name, list := range c.Example.Secrets {
-		secrets[name] = list
-	}
+	maps.Copy(secrets, c.Example.Secrets)
 	for _, said := range s.secrets {
 		if said == "" {
 			return nil, errors.New("--secret: is empty")

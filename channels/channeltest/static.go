@@ -43,7 +43,7 @@ func complete(k *subject) error {
 		}
 	}
 	if _, err := k.open(c.Example); err != nil {
-		errs = append(errs, fmt.Errorf("Example does not open: %w", err))
+		errs = append(errs, fmt.Errorf("the example does not open: %w", err))
 	}
 	return errors.Join(errs...)
 }
