@@ -26,7 +26,7 @@ func TestWrongUsageIsToldWithCodeTwo(t *testing.T) {
 		{[]string{"migrate"}, "1 arg"},
 		{[]string{"migrate", "sideways"}, "sideways"},
 		{[]string{"demo", "now"}, "now"},
-		{[]string{"simulate"}, "slack, twilio, telegram, cfworker"},
+		{[]string{"simulate"}, "one channel: slack, twilio"},
 		{[]string{"simulate", "slak"}, `no channel "slak"; there are slack`},
 		{[]string{"simulate", "slack", "twilio"}, "one channel"},
 		{[]string{"simulate", "slack", "--retries", "-1"}, "--retries"},

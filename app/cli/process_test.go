@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/admitone/admitone/app"
 )
 
 // patience is how long a test waits for what must come: long, since machines that run tests
@@ -147,9 +149,9 @@ func TestDemoHandlesEachEventOnceAndLeavesNothing(t *testing.T) {
 	if code := p.code(t); code != 0 || !regexp.MustCompile(`PASSED: \d+ deliveries of \d+ events, each handled exactly once, none lost`).MatchString(text) {
 		t.Errorf("demo ends with code %d:\n%s", code, text)
 	}
-	for _, channel := range []string{"slack", "twilio", "telegram", "cfworker"} {
-		if !regexp.MustCompile(`(?m)^  ` + channel + ` +\d+ +\d+ +\d+ +\d+ +\d+ +\d+ +0 `).MatchString(text) {
-			t.Errorf("the table has no row of %s with nothing lost:\n%s", channel, text)
+	for _, c := range app.Channels() {
+		if !regexp.MustCompile(`(?m)^  ` + c.Name + ` +\d+ +\d+ +\d+ +\d+ +\d+ +\d+ +0 `).MatchString(text) {
+			t.Errorf("the table has no row of %s with nothing lost:\n%s", c.Name, text)
 		}
 	}
 	if strings.ContainsAny(text, "\x1b\r") {
@@ -264,10 +266,10 @@ func TestQuickstartServesSimulatedVendorsAndItsLedgerIsRead(t *testing.T) {
 	}, "serve", "--config", file)
 	eventually(t, "the server is ready", func() bool { return strings.Contains(get(admin+"/readyz"), `"ready":true`) })
 
-	for _, channel := range []string{"slack", "twilio", "telegram", "cfworker"} {
-		got := admitone("simulate", channel, "--url", "http://"+listen, "--retries", "3", "--race", "10")
+	for _, c := range app.Channels() {
+		got := admitone("simulate", c.Name, "--url", "http://"+listen, "--retries", "3", "--race", "10")
 		if got.code != 0 || !strings.Contains(got.stdout, "13 sent: 1 admitted, 12 duplicates, 0 refused") {
-			t.Errorf("simulate %s = %+v", channel, got)
+			t.Errorf("simulate %s = %+v", c.Name, got)
 		}
 	}
 	if got := admitone("simulate", "slack", "--url", "http://"+listen, "--secret", "wrong"); got.code != 1 || !strings.Contains(got.stdout, "401") {
@@ -277,8 +279,8 @@ func TestQuickstartServesSimulatedVendorsAndItsLedgerIsRead(t *testing.T) {
 	receipts := func(args ...string) result {
 		return admitone(append([]string{"receipts", args[0], "--admin", admin}, args[1:]...)...)
 	}
-	eventually(t, "all four are handled", func() bool {
-		return strings.Count(receipts("list", "--state", "handled").stdout, " handled ") == 4
+	eventually(t, "all are handled", func() bool {
+		return strings.Count(receipts("list", "--state", "handled").stdout, " handled ") == len(app.Channels())
 	})
 	var page struct {
 		Receipts []struct{ ID string } `json:"receipts"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/twilio"
 )
 
 // A hook is a server that answers each delivery as answer says and keeps what it got.
@@ -88,7 +89,7 @@ func TestSimulatedDeliveriesAreGenuineAndOneEvent(t *testing.T) {
 	}
 }
 
-// events returns event id and message key of each delivery, by slack's and twilio's endpoints.
+// events returns event id and message key of each delivery to the example of c.
 func (h *hook) events(t *testing.T, c channels.Channel) []string {
 	t.Helper()
 	endpoint, err := c.Open(c.Example)
@@ -167,7 +168,7 @@ func TestSimulateSignsWithWhatItIsTold(t *testing.T) {
 		t.Errorf("sent to %s; want %s", r.URL, want)
 	}
 	r.URL = "https://hooks.example.com/in/twilio/acme-sms?x=1"
-	endpoint, err := app.Channels()[1].Open(channels.Credentials{
+	endpoint, err := twilio.New().Open(channels.Credentials{
 		Account: "AC00000000000000000000000000000b02", Secrets: map[string][]string{"auth_token": {"other"}},
 	})
 	if err != nil {
