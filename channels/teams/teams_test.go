@@ -337,7 +337,7 @@ func TestCardActionIsAnsweredAlike(t *testing.T) {
 	if err := json.Unmarshal(first.Body, &answer); err != nil || first.ContentType != "application/json" {
 		t.Fatalf("reply %s as %s: %v", first.Body, first.ContentType, err)
 	}
-	if answer.StatusCode != 200 || answer.Type != "application/vnd.microsoft.activity.message" || answer.Value == nil || *answer.Value != "" {
+	if answer.StatusCode != http.StatusOK || answer.Type != "application/vnd.microsoft.activity.message" || answer.Value == nil || *answer.Value != "" {
 		t.Errorf("reply %s; want success and no words", first.Body)
 	}
 }

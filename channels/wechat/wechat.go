@@ -92,7 +92,11 @@ type key struct {
 }
 
 func open(c channels.Credentials) (channels.Endpoint, error) {
-	return openEndpoint(c)
+	e, err := openEndpoint(c)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 func openEndpoint(c channels.Credentials) (*endpoint, error) {
