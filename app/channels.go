@@ -6,6 +6,7 @@ import (
 	"github.com/admitone/admitone/channels/slack"
 	"github.com/admitone/admitone/channels/telegram"
 	"github.com/admitone/admitone/channels/twilio"
+	"github.com/admitone/admitone/channels/wechat"
 )
 
 // Channels returns the channels of this build: a new one is a line here.
@@ -15,5 +16,6 @@ func Channels() []channels.Channel {
 		twilio.New(),
 		telegram.New(),
 		cfworker.New(),
+		wechat.New(),
 	}
 }

@@ -225,7 +225,7 @@ func TestEventsOfOneSecondAreApart(t *testing.T) {
 	}
 }
 
-// BR-69: a challenge is answered every time, whoever has been asked before.
+// BR-68: a challenge is answered every time, whoever has been asked before.
 func TestAddressCheckIsEchoedExactly(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"plain", "aes"} {
