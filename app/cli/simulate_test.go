@@ -62,8 +62,9 @@ func TestSimulatedDeliveriesAreGenuineAndOneEvent(t *testing.T) {
 			}
 			ids, hints := map[string]bool{}, 0
 			for _, r := range h.requests {
-				if want := h.URL + "/in/" + c.Name + "/demo-" + c.Name; r.URL != want {
-					t.Errorf("sent to %s; want %s", r.URL, want)
+				to, _, _ := strings.Cut(r.URL, "?") // where some vendors' signatures stand
+				if want := h.URL + "/in/" + c.Name + "/demo-" + c.Name; to != want {
+					t.Errorf("sent to %s; want %s", to, want)
 				}
 				if err := endpoint.Verify(r); err != nil {
 					t.Fatalf("not genuine: %v", err)
