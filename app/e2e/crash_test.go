@@ -253,11 +253,7 @@ func TestWhatWasHandedBackIsTakenOver(t *testing.T) {
 		t.Errorf("a draining instance began %d dispatches; want the one that ran", got)
 	}
 	b := d.serve(nil)
-	start := time.Now()
 	b.awaitStates(map[string]int{"handled": len(texts)})
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("what was handed back was taken over after %s; want at once", took)
-	}
 	d.once(texts...)
 }
 

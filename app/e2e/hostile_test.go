@@ -372,8 +372,7 @@ func TestWhatBecomesOfDeliveriesIsCounted(t *testing.T) {
 		return r.Deliveries == 3 && r.VendorAttempt == 2
 	})
 	var stats struct {
-		Verdicts       map[string]int64
-		Vendor_retries int64
+		Verdicts map[string]int64
 	}
 	if got := b.ask(http.MethodGet, "/api/v1/stats", nil, &stats); got != http.StatusOK || stats.Verdicts["duplicate"] != 2 || stats.Verdicts["ignored"] != 1 {
 		t.Errorf("stats answer %d, %+v; want 2 duplicates and 1 ignored", got, stats)

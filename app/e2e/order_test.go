@@ -91,7 +91,7 @@ func TestRetriesAreSpacedBoundedAndInNobodysWay(t *testing.T) {
 			t.Fatalf("%d attempts; want %d", len(tries), attempts)
 		}
 		for i, wait := range []time.Duration{100, 200, 400} {
-			if got := tries[i+1].began.Sub(tries[i].began); got < wait*time.Millisecond || got > wait*time.Millisecond+3*time.Second {
+			if got := tries[i+1].began.Sub(tries[i].began); got < wait*time.Millisecond || got > wait*time.Millisecond+soon {
 				t.Errorf("attempt %d came %s after the one before; want %s and little more", i+2, got, wait*time.Millisecond)
 			}
 		}
@@ -265,7 +265,7 @@ func TestSlowApplicationDoesNotDelayAcknowledgements(t *testing.T) {
 // BR-125: a tenant whose application hangs does not keep another tenant's events waiting.
 func TestHangingTenantDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
-	d := embedded(t, settings{"dispatch": settings{"workers": 8}})
+	d := embedded(t, settings{"dispatch": settings{"workers": 8, "http": settings{"timeout": "50s"}}, "policy": settings{"lease": "1m"}})
 	in := d.serve(nil)
 	working := make(chan struct{})
 	d.app.reacts(func(got dispatch) reaction {
@@ -277,7 +277,6 @@ func TestHangingTenantDoesNotStarveOthers(t *testing.T) {
 	for range 50 {
 		d.write(install("acme-slack")).send(t, in).want(t, http.StatusOK, "admitted")
 	}
-	start := time.Now()
 	var others []message
 	for range 10 {
 		m := d.write(install("globex-slack"))
@@ -287,8 +286,8 @@ func TestHangingTenantDoesNotStarveOthers(t *testing.T) {
 	for _, m := range others {
 		await(t, "the other tenant's event is dispatched", func() bool { return len(d.app.of(m.text)) == 1 })
 	}
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("the other tenant's events waited %s", took)
+	if got := len(d.app.dispatches()); got > len(others)+6 {
+		t.Errorf("%d dispatches of a tenant that hangs came before those of another; want the 6 of its share of 8 workers", got-len(others))
 	}
 	close(working)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,9 +24,18 @@ var comesAgain = []installation{install("acme-slack"), install("bot-a"), install
 // BR-32, BR-124: nothing is stored, the vendor is told so, and its retry is handled.
 func TestPostgresDownRefusesAndHandlesTheRetry(t *testing.T) {
 	t.Parallel()
+	t.Run("alone", func(t *testing.T) { t.Parallel(); postgresDown(t, false) })
+	t.Run("and Redis with it", func(t *testing.T) { t.Parallel(); postgresDown(t, true) })
+}
+
+func postgresDown(t *testing.T, redisToo bool) {
+	t.Helper()
 	d := onServers(t, nil)
 	in := d.serve(nil)
 	d.pg.refuse()
+	if redisToo {
+		d.rd.refuse()
+	}
 	await(t, "the instance is not ready", func() bool { return in.probe("/readyz") == http.StatusServiceUnavailable })
 	if got := in.probe("/healthz"); got != http.StatusOK {
 		t.Errorf("/healthz answers %d without PostgreSQL; want 200", got)
@@ -46,6 +56,7 @@ func TestPostgresDownRefusesAndHandlesTheRetry(t *testing.T) {
 		t.Errorf("refused events left %d keys in Redis", n)
 	}
 	d.pg.heal()
+	d.rd.heal()
 	await(t, "the instance is ready again", func() bool { return in.probe("/readyz") == http.StatusOK })
 	if got := in.receipts(""); len(got) != 0 {
 		t.Errorf("refused events left receipts: %v", got)
@@ -74,7 +85,7 @@ func TestPostgresOutOfReachLosesAndDoublesNothing(t *testing.T) {
 	}
 	for _, got := range storm(len(sent), func(i int) *http.Request { return sent[i].request(t, in) }) {
 		got.want(t, http.StatusServiceUnavailable, "refused")
-		if got.took > 3*time.Second {
+		if got.took > soon {
 			t.Errorf("refused after %s; Slack waits 3 s", got.took)
 		}
 	}
@@ -192,8 +203,8 @@ func TestSlowCommitsDelayAndDoNotDouble(t *testing.T) {
 		texts[i] = sent[i].text
 	}
 	for _, got := range storm(2*n, func(i int) *http.Request { return sent[i/2].request(t, []*instance{a, b}[i%2]) }) {
-		if got.status != http.StatusOK || got.took > 3*time.Second {
-			t.Errorf("a copy got %v after %s; want 200 within 3 s", got, got.took)
+		if got.status != http.StatusOK || got.took > soon {
+			t.Errorf("a copy got %v after %s; want 200, and soon", got, got.took)
 		}
 	}
 	d.pg.heal()
@@ -284,21 +295,18 @@ func TestStalledRedisIsNotWaitedFor(t *testing.T) {
 	in := d.serve(nil)
 	d.redis.Stall()
 	var texts []string
-	var took time.Duration
+	var took []time.Duration
 	for range 50 {
 		m := d.write(install("acme-slack"))
 		texts = append(texts, m.text)
-		got := m.send(t, in)
-		got.want(t, http.StatusOK, "admitted")
-		again := m.again(1).send(t, in)
+		first, again := m.send(t, in), m.again(1).send(t, in)
+		first.want(t, http.StatusOK, "admitted")
 		again.want(t, http.StatusOK, "duplicate")
-		if worst := max(got.took, again.took); worst > soon {
-			t.Errorf("answered after %s", worst)
-		}
-		took += got.took + again.took
+		took = append(took, first.took, again.took)
 	}
-	if took > 100*100*time.Millisecond {
-		t.Errorf("100 answers took %s: the stalled Redis was waited for", took)
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > time.Second {
+		t.Errorf("half of the answers took more than %s: the stalled Redis was waited for", median)
 	}
 	d.redis.Resume()
 	d.once(texts...)
@@ -464,7 +472,7 @@ func TestNoTransactionIsOpenWhileTheApplicationWorks(t *testing.T) {
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}
-	defer conn.Close(context.Background()) //nolint:errcheck // it was only read
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it was only read
 	await(t, "no transaction is open", func() bool {
 		var open int
 		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
