@@ -343,7 +343,7 @@ func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c p
 		e.enqueue(a, c.Receipt)
 	default:
 		e.queue.forget(r.ID)
-		if again, ok := e.conflict(in, a, c); ok {
+		if again, ok := e.conflict(a, c); ok {
 			if apart, err := e.receipt(in, a, ""); err == nil {
 				return apart, true
 			}
@@ -415,7 +415,7 @@ func (e *Engine) rememberLate(a *admission, w domain.Receipt) {
 
 // conflict reports whether a is to be admitted apart from the event whose key it has, and
 // makes it so.
-func (e *Engine) conflict(in ports.Delivery, a *admission, c ports.Claim) (domain.Receipt, bool) {
+func (e *Engine) conflict(a *admission, c ports.Claim) (domain.Receipt, bool) {
 	if c.SameMessage || c.Receipt.Digest == a.event.Digest {
 		return domain.Receipt{}, false
 	}

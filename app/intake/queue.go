@@ -79,13 +79,6 @@ func (q *queue) release(n int) {
 	q.mu.Unlock()
 }
 
-// free returns how many places there are.
-func (q *queue) free() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.size - q.taken
-}
-
 func (q *queue) depth() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
