@@ -386,7 +386,7 @@ func (e *Engine) duplicate(a *admission, c ports.Claim) {
 		return
 	}
 	e.Metrics.DuplicatesOfUnhandled.WithLabelValues(w.Key.Platform).Inc()
-	e.Logger.Info("a copy came of an event that is not handled yet", "tenant", w.Key.Tenant, "platform", w.Key.Platform,
+	e.Logger.Debug("a copy came of an event that is not handled yet", "tenant", w.Key.Tenant, "platform", w.Key.Platform,
 		"receipt", w.ID, "state", w.State, "event_id", w.Key.EventID)
 	if w.State.Open() && !e.queue.knows(w.ID) {
 		e.Nudge() // if its holder is gone it is taken up now

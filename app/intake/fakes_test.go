@@ -415,7 +415,7 @@ func (toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	var b channels.Batch
 	for line := range strings.Lines(string(r.Body)) {
 		fields := map[string]string{}
-		for _, field := range strings.FieldsSeq(line) {
+		for field := range strings.FieldsSeq(line) {
 			name, value, ok := strings.Cut(field, "=")
 			if !ok {
 				return b, fmt.Errorf("%w: %d fields", domain.ErrUnreadable, len(fields))
