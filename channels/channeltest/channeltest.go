@@ -46,6 +46,9 @@ type Spec struct {
 	Handshakes []string
 	// Conflicts lists the fixtures that bear the id of another one with other content on purpose.
 	Conflicts []string
+	// ByContent lists the fixtures whose events the vendor gives no id, so that the channel
+	// makes one of their content: it may follow from every key in them.
+	ByContent []string
 
 	// SignedHeaders are those without each of which Verify must refuse. Where there are none,
 	// the signature is taken to stand in the query.

@@ -58,7 +58,7 @@ func newSubject(dir string, s Spec) (*subject, error) {
 		}
 		k.genuine = append(k.genuine, f)
 	}
-	for _, name := range slices.Concat(s.Refused, s.Unreadable, s.UnknownRecipient, s.Handshakes, s.Conflicts) {
+	for _, name := range slices.Concat(s.Refused, s.Unreadable, s.UnknownRecipient, s.Handshakes, s.Conflicts, s.ByContent) {
 		if !seen[name] {
 			return nil, fmt.Errorf("spec: there is no fixture %s", name)
 		}
