@@ -170,14 +170,14 @@ func newDirectory(p directoryParams) (*intake.Directory, error) {
 // Directory opens the endpoint of every installation and app-wide address that the
 // configuration has. Its error is the join of all that can't be opened.
 func Directory(cfg *config.Config, chs []channels.Channel) (*intake.Directory, error) {
-	open := make(map[string]func(channels.Credentials) (channels.Endpoint, error), len(chs))
+	enabled := make(map[string]channels.Channel, len(chs))
 	appWide := map[string]intake.AppWide{}
 	var errs []error
 	for _, c := range chs {
 		if !cfg.Enabled(c.Name) {
 			continue
 		}
-		open[c.Name] = c.Open
+		enabled[c.Name] = c
 		cred, ok := cfg.AppWide(c.Name)
 		if !ok {
 			continue
@@ -191,7 +191,7 @@ func Directory(cfg *config.Config, chs []channels.Channel) (*intake.Directory, e
 	}
 	var installations []intake.Installation
 	for in := range cfg.Installations() {
-		o, ok := open[in.Channel]
+		c, ok := enabled[in.Channel]
 		if !ok {
 			continue // switched off
 		}
@@ -199,9 +199,9 @@ func Directory(cfg *config.Config, chs []channels.Channel) (*intake.Directory, e
 			ID: in.ID, Tenant: in.Tenant, Channel: in.Channel, Account: in.Account,
 			PublicURL: cfg.PublicURL(in.Settings), DispatchURL: string(in.Dispatch.URL), Policy: cfg.PolicyFor(in.Channel, in.ID),
 		}
-		if len(in.Secrets) > 0 {
+		if len(in.Secrets) > 0 || !c.NeedsSecrets() {
 			var err error
-			if i.Endpoint, err = o(in.Credentials()); err != nil {
+			if i.Endpoint, err = c.Open(in.Credentials()); err != nil {
 				errs = append(errs, fmt.Errorf("installation %s: %w", in.ID, err))
 				continue
 			}
@@ -260,6 +260,16 @@ func within(d time.Duration, hook func(context.Context) error) func(context.Cont
 	}
 }
 
+// cutOff stops a listener. A client that does not end its request does not make a drain fail:
+// what it asked for is refused or done, and its receipt tells which.
+func cutOff(s *web.Server, log *slog.Logger) func(context.Context) {
+	return func(ctx context.Context) {
+		if err := within(stopTimeout, s.Stop)(ctx); err != nil {
+			log.Warn("a listener did not end by itself", "error", err)
+		}
+	}
+}
+
 // Public is the listener that vendors reach, Admin the one for people and monitoring.
 type (
 	Public struct{ *web.Server }
@@ -273,7 +283,7 @@ func newPublic(lc fx.Lifecycle, cfg *config.Config, e *intake.Engine, log *slog.
 		Log:     log,
 		Failed:  failed(stop, log),
 	})
-	lc.Append(fx.StartStopHook(within(startTimeout, s.Start), within(stopTimeout, s.Stop)))
+	lc.Append(fx.StartStopHook(within(startTimeout, s.Start), cutOff(s, log)))
 	return Public{s}
 }
 
@@ -306,7 +316,7 @@ func newAdmin(p adminParams) (Admin, error) {
 		return Admin{}, err
 	}
 	s := web.NewServer(web.ServerConfig{Listen: p.Config.Server.AdminListen, Handler: h, Log: p.Log, Failed: failed(p.Stop, p.Log)})
-	p.Lifecycle.Append(fx.StartStopHook(within(startTimeout, s.Start), within(stopTimeout, s.Stop)))
+	p.Lifecycle.Append(fx.StartStopHook(within(startTimeout, s.Start), cutOff(s, p.Log)))
 	return Admin{s}, nil
 }
 

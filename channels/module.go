@@ -60,3 +60,13 @@ func (c Channel) Uses(method string) bool {
 	}
 	return slices.Contains(c.Methods, method)
 }
+
+// NeedsSecrets reports whether an endpoint can't be opened without secrets of its own.
+func (c Channel) NeedsSecrets() bool {
+	for _, s := range c.Secrets {
+		if !s.Optional {
+			return true
+		}
+	}
+	return false
+}

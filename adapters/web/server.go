@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -35,6 +36,9 @@ type Server struct {
 	http     *http.Server
 	listener net.Listener
 	served   chan struct{} // closed when the serving goroutine has ended
+
+	mu     sync.Mutex
+	unused map[net.Conn]bool // connections on which nothing was sent yet
 }
 
 // NewServer returns a server that does not listen yet.
@@ -42,7 +46,9 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.ReadTimeout == 0 {
 		cfg.ReadTimeout = defaultReadTimeout
 	}
-	return &Server{cfg: cfg, http: &http.Server{
+	s := &Server{cfg: cfg, unused: map[net.Conn]bool{}}
+	s.http = &http.Server{
+		ConnState:         s.connState,
 		Handler:           cfg.Handler,
 		ReadHeaderTimeout: min(readHeaderTimeout, cfg.ReadTimeout),
 		ReadTimeout:       cfg.ReadTimeout,
@@ -51,7 +57,28 @@ func NewServer(cfg ServerConfig) *Server {
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
-	}}
+	}
+	return s
+}
+
+func (s *Server) connState(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.unused[c] = true
+	} else {
+		delete(s.unused, c)
+	}
+}
+
+// closeUnused closes connections that somebody opened in advance: net/http would wait for
+// their first request for 5 s.
+func (s *Server) closeUnused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.unused {
+		_ = c.Close() // nobody waits for anything on it
+	}
 }
 
 // Start listens, so that an address that can't be had is an error here, and serves in the
@@ -87,6 +114,7 @@ func (s *Server) Addr() string {
 // Stop closes the listener and waits for the requests that run. If ctx ends first, it cuts
 // them off and returns ctx's error. It works without Start, and twice.
 func (s *Server) Stop(ctx context.Context) error {
+	s.http.RegisterOnShutdown(s.closeUnused)
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests on %s cut off: %w", s.Addr(), err), s.http.Close())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -178,5 +179,29 @@ func TestSlowHeaderIsCut(t *testing.T) {
 	}
 	if _, err := io.ReadAll(conn); err != nil {
 		t.Errorf("read after a slow header = %v; want the connection closed", err)
+	}
+}
+
+// A connection that a balancer or a client opened in advance does not hold a stop up.
+func TestStopDoesNotWaitForUnusedConnections(t *testing.T) {
+	s := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", Handler: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := http.Get("http://" + s.Addr()) // by now the first connection is accepted as well
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // net/http waits 5
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Errorf("Stop with an unused connection = %v; want nil", err)
 	}
 }
