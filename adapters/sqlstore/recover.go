@@ -75,13 +75,14 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 	err = s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		var got []receiptRow
 		if err := tx.Raw(`
-			UPDATE receipts SET holder = ?, due_at = CASE WHEN state = 'retrying' THEN ? ELSE due_at END
-			WHERE (tenant, id) IN (
+			WITH found AS MATERIALIZED (
 				SELECT r.tenant, r.id FROM receipts r
 				WHERE (r.tenant, r.id) IN ? AND (`+waiting+` OR r.state = 'retrying' AND r.due_at <= ?)
 				?)
-			RETURNING tenant, id`,
-			holder, s.in(reserve), keys, s.now(), holder, s.now(), s.locked()).Scan(&got).Error; err != nil {
+			UPDATE receipts SET holder = ?, due_at = CASE WHEN state = 'retrying' THEN ? ELSE due_at END
+			FROM found WHERE receipts.tenant = found.tenant AND receipts.id = found.id
+			RETURNING receipts.tenant, receipts.id`,
+			keys, s.now(), holder, s.now(), s.locked(), holder, s.in(reserve)).Scan(&got).Error; err != nil {
 			return err
 		}
 		if len(got) == 0 {
@@ -220,14 +221,16 @@ func (s *Store) countDeliveries(ctx context.Context, counts []ports.DeliveryCoun
 	if s.dialect == migrations.Postgres {
 		greatest = "greatest"
 	}
-	// SQLite knows the columns of VALUES by these names alone
+	// SQLite knows the columns of VALUES by these names alone. What is locked is found once, before
+	// anything is changed: a plan may carry a subquery of a condition out for each row.
 	err := s.write.WithContext(ctx).Raw(`
-		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x)
+		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x),
+		found AS MATERIALIZED (
+			SELECT r.tenant, r.id, v.n, v.attempt FROM v JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event ?)
 		UPDATE receipts
-		SET deliveries = deliveries + v.n, vendor_attempt = `+greatest+`(vendor_attempt, v.attempt)
-		FROM v
-		WHERE receipts.tenant = v.tenant AND receipts.event_digest = v.event AND (receipts.tenant, receipts.id) IN (
-			SELECT r.tenant, r.id FROM receipts r JOIN v ON r.tenant = v.tenant AND r.event_digest = v.event ?)
+		SET deliveries = deliveries + found.n, vendor_attempt = `+greatest+`(vendor_attempt, found.attempt)
+		FROM found
+		WHERE receipts.tenant = found.tenant AND receipts.id = found.id
 		RETURNING receipts.tenant, receipts.event_digest`, args...).Scan(&got).Error
 	if err != nil {
 		return nil, err
