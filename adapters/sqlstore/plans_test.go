@@ -236,6 +236,7 @@ func backendsSince(t *testing.T, conn *pgx.Conn) (since time.Time) {
 	return since
 }
 
+// SQLite tells its plans, which do not depend on how many rows there are.
 func TestSQLiteReadsNoTableWhole(t *testing.T) {
 	t.Parallel()
 	c := liteConfig(t)
@@ -243,7 +244,7 @@ func TestSQLiteReadsNoTableWhole(t *testing.T) {
 	db := liteDB(t, c.DSN)
 	for _, text := range []string{
 		strings.Replace(fill, "FROM numbers", `FROM (
-			WITH RECURSIVE n (g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM n WHERE g < `+fmt.Sprint(manyRows)+`)
+			WITH RECURSIVE n (g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM n WHERE g < 1000)
 			SELECT g, 'tenant-' || (g % 5) AS tenant, printf('%032x', g * 7919) AS digest, 1700000000000000 AS past,
 				printf('%08x-%04x-7000-8000-%012x', (1700000000000 + g) >> 16, (1700000000000 + g) & 65535, g) AS id
 			FROM n) numbers`, 1),

@@ -123,7 +123,7 @@ func canceledChange(k *trial) {
 }
 
 func concurrent(k *trial) {
-	const workers, each = 12, 15
+	const workers, each = 12, 8
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	handled := map[string]int{}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,13 +14,23 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
+// sequences is how many are drawn unless -rapid.checks says otherwise: a database takes its time
+// for each call.
+const sequences = 40
+
 // anySequence draws sequences of calls and carries out each on the store and on a model of it
 // that is as small as the port's promises allow. Each sequence has a tenant of its own.
 func anySequence(k *trial) {
 	k.ctx = k.Context() // rapid looks for the shortest sequence that fails, which takes its time
-	n := 0
+	n, failed := 0, false
+	checks := flag.Lookup("rapid.checks")
 	rapid.Check(k.T, func(t *rapid.T) {
 		n++
+		if n > sequences && !failed && checks.Value.String() == checks.DefValue {
+			return
+		}
+		ended := false
+		defer func() { failed = failed || !ended }()
 		q := &sequence{T: t, k: k, tenant: fmt.Sprintf("tenant-%d", n), alive: map[string]bool{}}
 		defer q.clear()
 		t.Repeat(map[string]func(*rapid.T){
@@ -28,6 +39,7 @@ func anySequence(k *trial) {
 			"": q.check,
 		})
 		q.balance()
+		ended = true
 	})
 }
 
