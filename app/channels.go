@@ -6,6 +6,7 @@ import (
 	"github.com/admitone/admitone/channels/slack"
 	"github.com/admitone/admitone/channels/telegram"
 	"github.com/admitone/admitone/channels/twilio"
+	"github.com/admitone/admitone/channels/whatsappcloud"
 	"github.com/admitone/admitone/channels/wechat"
 )
 
@@ -16,6 +17,7 @@ func Channels() []channels.Channel {
 		twilio.New(),
 		telegram.New(),
 		cfworker.New(),
+		whatsappcloud.New(),
 		wechat.New(),
 	}
 }
