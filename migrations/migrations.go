@@ -102,7 +102,7 @@ func mend(ctx context.Context, db *sql.DB, m *migrate.Migrate) error {
 	if err != nil {
 		applied = 0 // the table comes with the first step
 	}
-	target := int(version) - 1 + applied //nolint:gosec // versions are small
+	target := int(version) - 1 + applied
 	if target == 0 {
 		target = database.NilVersion
 	}

@@ -88,7 +88,7 @@ func (p place) open(t *testing.T) *sql.DB {
 func (p place) exec(t *testing.T, statements ...string) {
 	t.Helper()
 	db := p.open(t)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for _, s := range statements {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)
@@ -245,7 +245,7 @@ func TestMigratorKilledInTheMiddleOfAStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer super.Close(context.WithoutCancel(t.Context()))
+	defer func() { _ = super.Close(context.WithoutCancel(t.Context())) }()
 	// whoever creates the table of this name waits for the end of this transaction
 	tx, err := super.Begin(t.Context())
 	if err != nil {
@@ -261,7 +261,7 @@ func TestMigratorKilledInTheMiddleOfAStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer killer.Close(context.WithoutCancel(t.Context()))
+	defer func() { _ = killer.Close(context.WithoutCancel(t.Context())) }()
 	for killed := 0; killed == 0; {
 		select {
 		case err := <-migrator:

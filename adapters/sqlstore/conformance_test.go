@@ -74,7 +74,7 @@ func (s *shelf) giveBack(t *testing.T, db servertest.PostgresDatabase) {
 		t.Error(err)
 		return
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	if _, err := conn.Exec(ctx, "TRUNCATE receipts, payloads, history, instances, leases RESTART IDENTITY"); err != nil {
 		t.Error(err)
 		return

@@ -149,11 +149,7 @@ func TestPostgresReadsNoTableWhole(t *testing.T) {
 			db := server.Database(t)
 			c := sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true}
 			open(t, c)
-			conn, err := pgx.Connect(t.Context(), db.SuperDSN)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close(t.Context())
+			conn := connect(t, db.SuperDSN)
 			statements := []string{
 				strings.Replace(fill, "FROM numbers", `FROM (
 					SELECT g, 'tenant-' || (g % 5) AS tenant, md5(g::text)::uuid AS digest, now() - interval '1 day' AS past,
@@ -293,7 +289,7 @@ func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 		t.Errorf("%s: explain %s: %v", name, text, err)
 		return
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var id, parent, unused int
 		var detail string

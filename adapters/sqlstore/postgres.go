@@ -260,7 +260,7 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 	for i, o := range lost {
 		o.won, o.err = ports.Claim{}, nil
 		ids[i] = o.claim.ID
-		ns[i], tenants[i] = int32(i), o.claim.Key.Tenant //nolint:gosec // at most maxBatch
+		ns[i], tenants[i] = int32(i), o.claim.Key.Tenant
 		events[i] = pgtype.UUID{Bytes: o.claim.Key.Digest(), Valid: true}
 		messages[i] = pgDigest(o.claim.Key.Message(o.claim.MessageKey))
 	}
@@ -338,7 +338,7 @@ func readStanding(ctx context.Context, c *pgx.Conn, ops []*op) error {
 	ns, tenants, ids := make([]int32, len(ops)), make([]string, len(ops)), make([]string, len(ops))
 	for i, o := range ops {
 		ref := o.ref()
-		ns[i], tenants[i], ids[i] = int32(i), ref.Tenant, ref.ID //nolint:gosec // at most maxBatch
+		ns[i], tenants[i], ids[i] = int32(i), ref.Tenant, ref.ID
 	}
 	rows, err := c.Query(ctx, pgStanding, ns, tenants, ids)
 	if err != nil {

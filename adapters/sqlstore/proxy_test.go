@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -62,7 +63,7 @@ func newProxy(t *testing.T, dsn string) *proxy {
 	p := &proxy{listener: l, target: u.Host, conns: map[net.Conn]bool{}}
 	u.Host = l.Addr().String()
 	p.DSN = u.String()
-	p.wg.Go(p.accept)
+	p.wg.Go(func() { p.accept(t.Context()) })
 	t.Cleanup(func() {
 		_ = l.Close()
 		p.cutAll()
@@ -71,13 +72,13 @@ func newProxy(t *testing.T, dsn string) *proxy {
 	return p
 }
 
-func (p *proxy) accept() {
+func (p *proxy) accept(ctx context.Context) {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		server, err := new(net.Dialer).DialContext(ctx, "tcp", p.target)
 		if err != nil {
 			_ = client.Close()
 			continue

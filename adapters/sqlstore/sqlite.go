@@ -244,8 +244,7 @@ func liteKind(err error) errorKind {
 	if !errors.Is(err, errRolledBack) {
 		return unsure
 	}
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
 		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG:
 			return refusedRow

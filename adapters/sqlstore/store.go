@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -150,9 +151,7 @@ func pgPool(dsn string) (*sql.DB, error) {
 		c.RuntimeParams["application_name"] = "admitone"
 	}
 	if c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		for name, value := range pgSettings {
-			c.RuntimeParams[name] = value
-		}
+		maps.Copy(c.RuntimeParams, pgSettings)
 	}
 	db := stdlib.OpenDB(*c)
 	db.SetMaxOpenConns(16)

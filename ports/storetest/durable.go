@@ -130,7 +130,7 @@ func idAt(at time.Time) string {
 		return u.String()
 	}
 	for i := 5; i >= 0; i-- {
-		u[i] = byte(ms) //nolint:gosec // the lowest byte is what is wanted
+		u[i] = byte(ms)
 		ms >>= 8
 	}
 	return u.String()
