@@ -58,7 +58,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	},
-		newDemo(), newServe(), newVerify(), newCheck(), newMigrate(), newReceipts(), newChannels(), newSimulate(), newVersion())
+		newDemo(), newServe(), newTorture(), newVerify(), newCheck(), newMigrate(), newReceipts(), newChannels(), newSimulate(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root

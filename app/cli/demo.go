@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/admitone/admitone/app"
+	"github.com/admitone/admitone/app/child"
 	"github.com/admitone/admitone/channels"
 )
 
@@ -57,7 +58,7 @@ type demo struct {
 	public string // address of the server
 
 	application *application
-	server      *child
+	server      *child.Process
 	fleet       *fleet
 }
 
@@ -91,7 +92,7 @@ func runDemo(ctx context.Context, w io.Writer, keep bool) (err error) {
 			d.failed(err)
 		}
 	}
-	if keep && d.server.runs() {
+	if keep && d.server.Runs() {
 		err = errors.Join(err, d.keep(ctx))
 	}
 	if err != nil {
@@ -131,11 +132,11 @@ func (d *demo) start(ctx context.Context) (string, error) {
 	if d.application, err = startApplication(ctx, secret); err != nil {
 		return "", err
 	}
-	public, err := freePort(ctx)
+	public, err := child.FreePort(ctx)
 	if err != nil {
 		return "", err
 	}
-	admin, err := freePort(ctx)
+	admin, err := child.FreePort(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -178,16 +179,16 @@ func (d *demo) start(ctx context.Context) (string, error) {
 // close ends what the demo began, whatever became of it.
 func (d *demo) close() {
 	d.fleet.close() // a server that drains waits for connections on which nothing came yet
-	d.server.stop(demoDrain + 2*time.Second)
+	d.server.Stop(demoDrain + 2*time.Second)
 	d.application.close()
 }
 
 func (d *demo) failed(err error) {
 	d.screen.say("\n%s: %v", d.screen.red("FAILED"), err)
-	if d.server != nil && !d.server.runs() {
+	if d.server != nil && !d.server.Runs() {
 		d.screen.say("The server has ended.")
 	}
-	if tail := d.server.logTail(12); tail != "" {
+	if tail := d.server.LogTail(12); tail != "" {
 		d.screen.say("\nThe server's last lines:\n%s", tail)
 	}
 }
@@ -216,7 +217,7 @@ What the application gets from now on:
 	case <-ctx.Done():
 		d.screen.say("\nStopping.")
 		return nil
-	case <-d.server.ended:
+	case <-d.server.Ended():
 		d.failed(errors.New("the server does not run any more"))
 		return errTold
 	}

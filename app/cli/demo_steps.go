@@ -126,7 +126,7 @@ func (d *demo) crash(ctx context.Context) (string, error) {
 	if err := poll(ctx, func() (bool, error) { return d.allWait(ctx, waiting) }); err != nil {
 		return "", fmt.Errorf("wait until no dispatch runs: %w", err)
 	}
-	if err := d.server.kill(); err != nil {
+	if err := d.server.Kill(); err != nil {
 		return "", err
 	}
 

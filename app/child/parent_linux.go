@@ -1,4 +1,4 @@
-package cli
+package child
 
 import (
 	"os/exec"

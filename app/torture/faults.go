@@ -1,0 +1,263 @@
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Kinds of incidents that explain why a holder could not settle.
+const (
+	killed     = "kill"
+	terminated = "term"
+	halted     = "halt"
+	cutOff     = "cut off"
+	other      = "other"
+)
+
+// A storm does harm, one thing after another and some at the same time.
+type storm struct {
+	fleet       *fleet
+	application *application
+	sqlite      string // file to lock; empty with servers
+
+	mu      sync.Mutex
+	counts  map[string]int
+	running sync.WaitGroup
+}
+
+// A fault is one kind of harm. do returns when it is over.
+type fault struct {
+	name   string
+	weight int
+	do     func(ctx context.Context, s *storm, in *instance, d *rand.Rand)
+}
+
+// milliseconds returns a time between least and most.
+func milliseconds(d *rand.Rand, least, most int) time.Duration {
+	return time.Duration(least+d.IntN(most-least+1)) * time.Millisecond
+}
+
+func processFaults() []fault {
+	return []fault{
+		{"kill -9", 6, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+			s.restart(ctx, in, killed, milliseconds(d, 0, 1500))
+		}},
+		{"SIGTERM", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+			s.restart(ctx, in, terminated, milliseconds(d, 0, 500))
+		}},
+		{"SIGSTOP", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+			s.halt(ctx, in, milliseconds(d, 300, 3000))
+		}},
+		{"SIGSTOP past the lease", 1, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+			s.halt(ctx, in, lease+milliseconds(d, 500, 2500))
+		}},
+		{"application declines", 1, mooded(declining, 300, 2000)},
+		{"application breaks", 1, mooded(breaking, 200, 600)},
+		{"application stalls", 1, mooded(sluggish, 200, 1000)},
+		{"application dies", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+			down := milliseconds(d, 200, 1500)
+			s.application.die()
+			wait(ctx, down)
+			_ = poll(context.WithoutCancel(ctx), 20*time.Millisecond, func() (bool, error) { //nolint:errcheck // it ends with a start
+				return s.application.start(context.WithoutCancel(ctx)) == nil, nil
+			})
+		}},
+	}
+}
+
+func mooded(m mood, least, most int) func(context.Context, *storm, *instance, *rand.Rand) {
+	return func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+		s.application.mood.Store(uint32(m))
+		wait(ctx, milliseconds(d, least, most))
+		s.application.mood.Store(uint32(usual))
+	}
+}
+
+func embeddedFaults() []fault {
+	return []fault{
+		{"durable store locked", 3, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+			s.lock(ctx, milliseconds(d, 300, 2500))
+		}},
+		{"durable store locked past the lease", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+			s.lock(ctx, lease+milliseconds(d, 300, 1500))
+		}},
+	}
+}
+
+func serverFaults() []fault {
+	durable := func(in *instance) *proxy { return in.durable }
+	fast := func(in *instance) *proxy { return in.fast }
+	return []fault{
+		{"durable store slow", 2, network(durable, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
+		{"durable store swallowed", 2, network(durable, cutOff, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
+		{"durable store swallowed past the lease", 1, network(durable, cutOff, 5500, 7000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
+		{"durable store cut off", 3, network(durable, cutOff, 200, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
+		{"durable store's answers lost", 2, network(durable, cutOff, 200, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
+		{"claims committed, answer lost", 3, spoiled("claim", true)},
+		{"claims lost before the commit", 2, spoiled("claim", false)},
+		{"begins committed, answer lost", 3, spoiled("begin", true)},
+		{"begins lost before the commit", 2, spoiled("begin", false)},
+		{"settles committed, answer lost", 2, spoiled("handled", true)},
+		{"settles lost before the commit", 2, spoiled("handled", false)},
+		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+			s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
+		}},
+		{"durable store stands still", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+			s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).swallow)
+		}},
+		{"fast store slow", 1, network(fast, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
+		{"fast store swallowed", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
+		{"fast store cut off", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
+		{"fast store's answers lost", 1, network(fast, other, 300, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
+	}
+}
+
+// network makes one instance's way to a store bad for a while.
+func network(store func(*instance) *proxy, kind string, least, most int, spoil func(*proxy, *rand.Rand),
+) func(context.Context, *storm, *instance, *rand.Rand) {
+	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+		p := store(in)
+		if p == nil {
+			return
+		}
+		takes := milliseconds(d, least, most)
+		end := s.fleet.begin(kind, in)
+		spoil(p, d)
+		wait(ctx, takes)
+		p.heal()
+		end()
+	}
+}
+
+// spoiled loses some commits.
+func spoiled(statement string, applied bool) func(context.Context, *storm, *instance, *rand.Rand) {
+	return func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) {
+		in.durable.spoilCommits(statement, applied, 1+d.IntN(4))
+		wait(ctx, milliseconds(d, 500, 1500))
+		in.durable.spoilCommits("", false, 0)
+	}
+}
+
+// all makes every instance's way to a store bad at once.
+func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes time.Duration, spoil func(*proxy)) {
+	end := s.fleet.begin(cutOff, nil)
+	for _, in := range s.fleet.instances {
+		spoil(store(in))
+	}
+	wait(ctx, takes)
+	for _, in := range s.fleet.instances {
+		store(in).heal()
+	}
+	end()
+}
+
+// run does harm until ctx ends, and returns when all of it is over.
+func (s *storm) run(ctx context.Context, seed uint64) {
+	faults := processFaults()
+	if s.sqlite != "" {
+		faults = append(faults, embeddedFaults()...)
+	} else {
+		faults = append(faults, serverFaults()...)
+	}
+	sum := 0
+	for _, f := range faults {
+		sum += f.weight
+	}
+	for i := uint64(0); ; i++ {
+		d := dice(seed, diceFaults, i, 0)
+		wait(ctx, milliseconds(d, 150, 900))
+		if ctx.Err() != nil {
+			break
+		}
+		throw := d.IntN(sum)
+		in := s.fleet.instances[d.IntN(len(s.fleet.instances))]
+		for _, f := range faults {
+			if throw -= f.weight; throw < 0 {
+				s.mu.Lock()
+				s.counts[f.name]++
+				s.mu.Unlock()
+				s.running.Go(func() { f.do(ctx, s, in, d) })
+				break
+			}
+		}
+	}
+	s.running.Wait()
+	s.application.mood.Store(uint32(calm))
+	for _, in := range s.fleet.instances {
+		for _, p := range []*proxy{in.durable, in.fast} {
+			if p != nil {
+				p.heal()
+			}
+		}
+	}
+}
+
+// restart ends an instance's process and begins another one after a while.
+func (s *storm) restart(ctx context.Context, in *instance, kind string, after time.Duration) {
+	in.busy.Lock()
+	defer in.busy.Unlock()
+	end := s.fleet.begin(kind, in)
+	defer end()
+	if in.process.Runs() {
+		if kind == killed {
+			_ = in.process.Kill() // it fails only if the server has ended
+		} else {
+			in.process.Stop(drainTimeout + 10*time.Second)
+		}
+	}
+	wait(ctx, after)
+	if err := in.start(); err != nil {
+		s.fleet.accuse("%s can't be started: %v", in.name, err)
+	}
+}
+
+// halt makes an instance stand still.
+func (s *storm) halt(ctx context.Context, in *instance, takes time.Duration) {
+	in.busy.Lock()
+	defer in.busy.Unlock()
+	if !in.process.Runs() || in.process.Halt() != nil {
+		return
+	}
+	end := s.fleet.begin(halted, in)
+	defer end()
+	wait(ctx, takes)
+	_ = in.process.Resume() // it fails only if the server has ended
+}
+
+// lock holds the file of the durable store as another process would that writes to it for long.
+func (s *storm) lock(ctx context.Context, takes time.Duration) {
+	err := func() error {
+		db, err := sql.Open("sqlite", "file:"+s.sqlite+"?_pragma=busy_timeout(5000)&_txlock=immediate")
+		if err != nil {
+			return err
+		}
+		defer db.Close() //nolint:errcheck // it changed nothing
+		end := s.fleet.begin(cutOff, nil)
+		defer end()
+		tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+		if err != nil {
+			return err
+		}
+		wait(ctx, takes)
+		return tx.Rollback()
+	}()
+	if err != nil {
+		s.mu.Lock()
+		s.counts[fmt.Sprintf("(durable store not locked: %v)", err)]++
+		s.mu.Unlock()
+	}
+}
+
+// wait returns after d or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
