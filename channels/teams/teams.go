@@ -81,6 +81,18 @@ type endpoint struct {
 
 var _ channels.Endpoint = (*endpoint)(nil)
 
+// An unserved endpoint is that of an installation which has no bot of its own: it is reached
+// by the app-wide address, and believes nobody who calls its own.
+type unserved struct{}
+
+func (unserved) Verify(*channels.Request) error {
+	return refuse("the installation has no app_id; the app-wide address serves it")
+}
+
+func (unserved) Extract(*channels.Request) (channels.Batch, error) {
+	return channels.Batch{}, nil
+}
+
 // settings are those of an installation, or of the app-wide section.
 type settings struct {
 	AppID    string `yaml:"app_id"`
@@ -92,6 +104,9 @@ func open(c channels.Credentials) (channels.Endpoint, error) {
 	var s settings
 	if err := c.Settings.Decode(&s); err != nil {
 		return nil, err
+	}
+	if c.Account != "" && s == (settings{}) {
+		return unserved{}, nil
 	}
 	if strings.TrimSpace(s.AppID) == "" {
 		return nil, errors.New("settings: app_id: missing: any bot's token would do")

@@ -376,6 +376,17 @@ func TestUnfitSettingsAreRefused(t *testing.T) {
 	}
 }
 
+// Such an installation is reached by the app-wide address alone.
+func TestInstallationWithoutSettingsBelievesNobody(t *testing.T) {
+	t.Parallel()
+	e := open(t, channels.Credentials{Account: tenant, Settings: channels.Settings{"public_url": "https://hooks.example.com"}})
+	for _, aud := range []any{appID, "", []string{}} {
+		r := request("own", now)
+		r.Header.Set("Authorization", "Bearer "+token("own", now, map[string]any{"aud": aud}))
+		verify(t, e, r, domain.ErrUnauthenticated, "without app_id")
+	}
+}
+
 func TestExampleNeedsNoNetwork(t *testing.T) {
 	t.Parallel()
 	c := teams.New().Example
