@@ -4,10 +4,11 @@ import (
 	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/channels/cfworker"
 	"github.com/admitone/admitone/channels/slack"
+	"github.com/admitone/admitone/channels/teams"
 	"github.com/admitone/admitone/channels/telegram"
 	"github.com/admitone/admitone/channels/twilio"
-	"github.com/admitone/admitone/channels/whatsappcloud"
 	"github.com/admitone/admitone/channels/wechat"
+	"github.com/admitone/admitone/channels/whatsappcloud"
 )
 
 // Channels returns the channels of this build: a new one is a line here.
@@ -19,5 +20,6 @@ func Channels() []channels.Channel {
 		cfworker.New(),
 		whatsappcloud.New(),
 		wechat.New(),
+		teams.New(),
 	}
 }
