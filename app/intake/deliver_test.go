@@ -143,6 +143,7 @@ func TestFastStoreOnlySavesWork(t *testing.T) {
 		if got := b.counter("fast_store_errors_total"); got < 2 {
 			t.Errorf("%v fast store errors are counted; want each", got)
 		}
+		synctest.Wait()
 		b.cache.change(func() {
 			b.cache.away = nil
 			clear(b.cache.m)

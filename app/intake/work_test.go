@@ -118,7 +118,7 @@ func TestRetriesFollowTheBackoffUntilAttemptsAreUsedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, setup{policy: func(p *domain.ClaimPolicy) {
-			p.MaxAttempts, p.Backoff = 5, domain.Backoff{Initial: 10 * time.Second, Max: 30 * time.Second}
+			p.MaxAttempts, p.Backoff = 5, domain.Backoff{Initial: 10300 * time.Millisecond, Max: 30300 * time.Millisecond}
 		}}).start()
 		defer b.stop()
 		b.app.reacts(answers(domain.Declined))
@@ -146,11 +146,40 @@ func TestRetriesFollowTheBackoffUntilAttemptsAreUsedUp(t *testing.T) {
 				last = b.app.times()[i]
 			}
 		}
-		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second}; !slices.Equal(gaps, want) {
+		if want := []time.Duration{10300 * time.Millisecond, 20600 * time.Millisecond, 30300 * time.Millisecond, 30300 * time.Millisecond}; !slices.Equal(gaps, want) {
 			t.Errorf("waits between attempts %v; want %v", gaps, want)
 		}
 		if r := b.store.by("1"); r.State != domain.Failed || r.Attempt != 5 || r.LastError != "on purpose" {
 			t.Errorf("the receipt is %s after %d attempts (%s); want failed after 5", r.State, r.Attempt, r.LastError)
+		}
+	})
+}
+
+// A retry is no first attempt: it waits for nobody in its conversation, and nobody for it.
+func TestRetryDoesNotWaitForItsConversation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		b.app.reacts(func(ctx context.Context, d ports.Dispatch) domain.Result {
+			if d.Key.EventID == "1" && d.Attempt == 1 {
+				return answers(domain.Declined)(ctx, d)
+			}
+			return takes(30*time.Second)(ctx, d)
+		})
+		start := time.Now()
+		b.wants(200, "admitted", "id=1 in=room")
+		b.wants(200, "admitted", "id=2 in=room")
+		b.wants(200, "admitted", "id=3 in=room")
+		time.Sleep(5 * time.Minute)
+		if got := b.app.events(); !slices.Equal(got, []string{"1", "2", "1", "3"}) {
+			t.Fatalf("dispatched %v; want the retry of the first while the second is worked on", got)
+		}
+		if got := b.app.times()[2].Sub(start); got > 2*time.Second {
+			t.Errorf("the retry came after %s; want after the backoff", got)
+		}
+		if got := b.app.times()[3].Sub(start); got > 31*time.Second {
+			t.Errorf("the third came after %s; want when the second has ended", got)
 		}
 	})
 }
@@ -291,6 +320,9 @@ func TestDrainFinishesHandsBackAndRefuses(t *testing.T) {
 		b.wants(503, "refused", "id=4")
 		b.wants(503, "refused", "in=room")
 		b.wants(200, "ignored", "id=4 to=a2")
+		if got := b.counter("refusals_total", "toy", "draining"); got != 2 {
+			t.Errorf("%v refusals for the drain counted; want 2", got)
+		}
 		start := time.Now()
 		if err := <-done; err != nil {
 			t.Errorf("drain: %v", err)
