@@ -3,6 +3,7 @@ package app
 import (
 	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/channels/cfworker"
+	"github.com/admitone/admitone/channels/line"
 	"github.com/admitone/admitone/channels/slack"
 	"github.com/admitone/admitone/channels/teams"
 	"github.com/admitone/admitone/channels/telegram"
@@ -19,6 +20,7 @@ func Channels() []channels.Channel {
 		telegram.New(),
 		cfworker.New(),
 		whatsappcloud.New(),
+		line.New(),
 		wechat.New(),
 		teams.New(),
 	}
