@@ -199,7 +199,7 @@ func Directory(cfg *config.Config, chs []channels.Channel) (*intake.Directory, e
 			ID: in.ID, Tenant: in.Tenant, Channel: in.Channel, Account: in.Account,
 			PublicURL: cfg.PublicURL(in.Settings), DispatchURL: string(in.Dispatch.URL), Policy: cfg.PolicyFor(in.Channel, in.ID),
 		}
-		if len(in.Secrets) > 0 || !c.NeedsSecrets() {
+		if len(in.Secrets) > 0 || len(in.Settings) > 0 && !c.NeedsSecrets() {
 			var err error
 			if i.Endpoint, err = c.Open(in.Credentials()); err != nil {
 				errs = append(errs, fmt.Errorf("installation %s: %w", in.ID, err))

@@ -12,10 +12,10 @@ var (
 	ErrUnknownRecipient = errors.New("unknown recipient")
 )
 
-// What can go wrong in a store.
+// What can go wrong in a store, or in what else is asked on the way.
 var (
-	// ErrUnavailable: the store is out of reach and has applied nothing.
-	ErrUnavailable = errors.New("store out of reach")
+	// ErrUnavailable: it is out of reach and has applied nothing.
+	ErrUnavailable = errors.New("out of reach")
 	// ErrUnknown: the store may or may not have applied the change, and could not be asked in time.
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrFenced: the receipt is no longer the caller's to change.
