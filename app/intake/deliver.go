@@ -22,6 +22,10 @@ import (
 // maxPatience is how long a claim is waited for at most, however patient the vendor is.
 const maxPatience = 10 * time.Second
 
+// maxApart bounds how many ids an event is tried under whose own is taken by other contents:
+// who knows the event can take those by which it would be told apart.
+const maxApart = 4
+
 // maxReason bounds what is kept of an error, in bytes.
 const maxReason = 500
 
@@ -143,6 +147,7 @@ type admission struct {
 	verdict      domain.Verdict
 	reserved     bool // holds a place in the queue
 	unseen       bool // the fast store said that it does not know the event
+	apart        int  // conflicts that it was admitted apart from
 }
 
 // admit gives each event of a batch its verdict and makes the answer. fault tells why the batch
@@ -158,10 +163,8 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 		for i := range all {
 			if all[i].verdict == "" {
 				all[i].verdict = domain.Refused
+				e.Metrics.Refusals.WithLabelValues(in.Channel, "draining").Inc()
 			}
-		}
-		if len(all) > 0 {
-			e.Metrics.Refusals.WithLabelValues(in.Channel, "draining").Inc()
 		}
 	} else {
 		e.recall(ctx, all)
@@ -278,10 +281,9 @@ func (e *Engine) claim(ctx context.Context, in ports.Delivery, all []admission, 
 		for i, c := range e.DurableStore.Claim(ctx, receipts) {
 			r := receipts[i]
 			again, ok := e.conclude(in, of[i], r, c)
-			if ok {
-				// of a key that is taken by another content, at most once more
+			for ok { // the key is taken by another content
 				r, c = again, e.DurableStore.Claim(ctx, []domain.Receipt{again})[0]
-				e.conclude(in, of[i], r, c)
+				again, ok = e.conclude(in, of[i], r, c)
 			}
 			inUse = inUse || errors.Is(c.Err, domain.ErrUnknown)
 			if of[i].verdict == "" {
@@ -343,13 +345,16 @@ func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c p
 		e.enqueue(a, c.Receipt)
 	default:
 		e.queue.forget(r.ID)
-		if again, ok := e.conflict(a, c); ok {
-			if apart, err := e.receipt(in, a, ""); err == nil {
-				return apart, true
-			}
-			return again, false
+		if !e.conflict(a, c) {
+			e.duplicate(a, c)
+			break
 		}
-		e.duplicate(a, c)
+		apart, err := e.receipt(in, a, "")
+		if err == nil {
+			return apart, true
+		}
+		e.Logger.Error("an event could not be claimed", "channel", in.Channel, "error", err)
+		e.refuse(a)
 	}
 	return domain.Receipt{}, false
 }
@@ -415,20 +420,21 @@ func (e *Engine) rememberLate(a *admission, w domain.Receipt) {
 
 // conflict reports whether a is to be admitted apart from the event whose key it has, and
 // makes it so.
-func (e *Engine) conflict(a *admission, c ports.Claim) (domain.Receipt, bool) {
+func (e *Engine) conflict(a *admission, c ports.Claim) bool {
 	if c.SameMessage || c.Receipt.Digest == a.event.Digest {
-		return domain.Receipt{}, false
+		return false
 	}
 	e.Metrics.Conflicts.WithLabelValues(a.key.Platform).Inc()
-	admits := a.installation.Policy.Admits(a.key.Platform)
+	admits := a.installation.Policy.Admits(a.key.Platform) && a.apart < maxApart
 	e.Logger.Warn("an event has the key of another and other content", "tenant", a.key.Tenant, "platform", a.key.Platform,
 		"event_id", a.key.EventID, "receipt", c.Receipt.ID, "admitted", admits)
 	if !admits {
-		return domain.Receipt{}, false
+		return false
 	}
+	a.apart++
 	a.event = domain.Apart(a.event)
 	a.identify(a.key.Platform)
-	return domain.Receipt{}, true
+	return true
 }
 
 // enqueue hands an admitted event to the workers, with a copy of its payload: the body of

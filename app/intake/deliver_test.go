@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -175,6 +176,29 @@ func TestConflictIsAdmittedApartWherePolicySays(t *testing.T) {
 		if got := b.app.events(); len(got) != 3 || !slices.Contains(got, mark) {
 			t.Errorf("dispatched %v; want three, one as %s", got, mark)
 		}
+	})
+}
+
+// Whoever knows a mail can send others under the ids that it would be admitted apart by.
+func TestConflictWithTheIDOfAConflictIsAdmittedApartToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{policy: func(p *domain.ClaimPolicy) { p.OnConflict = domain.ConflictAdmit }}).start()
+		defer b.stop()
+		mark := "#" + domain.DigestOf("y").String()[:16]
+		b.wants(200, "admitted", "id=1 content=x")
+		b.wants(200, "admitted", "id=1"+mark+" content=c")
+		b.wants(200, "admitted", "id=1 content=y")
+		b.wants(200, "duplicate", "id=1 content=y")
+		synctest.Wait()
+		if got := b.app.events(); !sameSet(got, []string{"1", "1" + mark, "1" + mark + mark}) {
+			t.Errorf("dispatched %v; want the third apart from both", got)
+		}
+		for i := range 8 {
+			b.wants(200, "admitted", "id=2"+strings.Repeat(mark, i)+" content=c"+strconv.Itoa(i))
+		}
+		b.wants(200, "duplicate", "id=2 content=y") // there is an end to it
+		synctest.Wait()
 	})
 }
 

@@ -248,6 +248,7 @@ func TestJournalIsNotHeldUpByOneEntry(t *testing.T) {
 		}
 		b.store.fails(nil)
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if got := b.app.events(); !sameSet(got, []string{"1", "3"}) {
 			t.Errorf("dispatched %v; want what can be claimed", got)
 		}
