@@ -3,7 +3,6 @@ package torture
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -29,11 +28,11 @@ type storm struct {
 	running sync.WaitGroup
 }
 
-// A fault is one kind of harm. do returns when it is over.
+// A fault is one kind of harm. do returns when it is over, and reports whether it was done.
 type fault struct {
 	name   string
 	weight int
-	do     func(ctx context.Context, s *storm, in *instance, d *rand.Rand)
+	do     func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool
 }
 
 // milliseconds returns a time between least and most.
@@ -43,47 +42,49 @@ func milliseconds(d *rand.Rand, least, most int) time.Duration {
 
 func processFaults() []fault {
 	return []fault{
-		{"kill -9", 6, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
-			s.restart(ctx, in, killed, milliseconds(d, 0, 1500))
+		{"kill -9", 6, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+			return s.restart(ctx, in, killed, d.IntN(4) == 0, milliseconds(d, 0, 1500))
 		}},
-		{"SIGTERM", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
-			s.restart(ctx, in, terminated, milliseconds(d, 0, 500))
+		{"SIGTERM", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+			return s.restart(ctx, in, terminated, d.IntN(4) == 0, milliseconds(d, 0, 500))
 		}},
-		{"SIGSTOP", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
-			s.halt(ctx, in, milliseconds(d, 300, 3000))
+		{"SIGSTOP", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+			return s.halt(ctx, in, milliseconds(d, 300, 3000))
 		}},
-		{"SIGSTOP past the lease", 1, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
-			s.halt(ctx, in, lease+milliseconds(d, 500, 2500))
+		{"SIGSTOP past the lease", 1, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+			return s.halt(ctx, in, lease+milliseconds(d, 500, 2500))
 		}},
 		{"application declines", 1, mooded(declining, 300, 2000)},
 		{"application breaks", 1, mooded(breaking, 200, 600)},
 		{"application stalls", 1, mooded(sluggish, 200, 1000)},
-		{"application dies", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+		{"application dies", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
 			down := milliseconds(d, 200, 1500)
 			s.application.die()
 			wait(ctx, down)
 			_ = poll(context.WithoutCancel(ctx), 20*time.Millisecond, func() (bool, error) { //nolint:errcheck // it ends with a start
 				return s.application.start(context.WithoutCancel(ctx)) == nil, nil
 			})
+			return true
 		}},
 	}
 }
 
-func mooded(m mood, least, most int) func(context.Context, *storm, *instance, *rand.Rand) {
-	return func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
+func mooded(m mood, least, most int) func(context.Context, *storm, *instance, *rand.Rand) bool {
+	return func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
 		s.application.mood.Store(uint32(m))
 		wait(ctx, milliseconds(d, least, most))
 		s.application.mood.Store(uint32(usual))
+		return true
 	}
 }
 
 func embeddedFaults() []fault {
 	return []fault{
-		{"durable store locked", 3, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
-			s.lock(ctx, milliseconds(d, 300, 2500))
+		{"durable store locked", 3, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
+			return s.lock(ctx, milliseconds(d, 300, 2500))
 		}},
-		{"durable store locked past the lease", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
-			s.lock(ctx, lease+milliseconds(d, 300, 1500))
+		{"durable store locked past the lease", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
+			return s.lock(ctx, lease+milliseconds(d, 300, 1500))
 		}},
 	}
 }
@@ -103,11 +104,11 @@ func serverFaults() []fault {
 		{"begins lost before the commit", 2, spoiled("begin", false)},
 		{"settles committed, answer lost", 2, spoiled("handled", true)},
 		{"settles lost before the commit", 2, spoiled("handled", false)},
-		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
-			s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
+		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
+			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
 		}},
-		{"durable store stands still", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) {
-			s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).swallow)
+		{"durable store stands still", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
+			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).swallow)
 		}},
 		{"fast store slow", 1, network(fast, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
 		{"fast store swallowed", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
@@ -118,32 +119,31 @@ func serverFaults() []fault {
 
 // network makes one instance's way to a store bad for a while.
 func network(store func(*instance) *proxy, kind string, least, most int, spoil func(*proxy, *rand.Rand),
-) func(context.Context, *storm, *instance, *rand.Rand) {
-	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) {
+) func(context.Context, *storm, *instance, *rand.Rand) bool {
+	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
 		p := store(in)
-		if p == nil {
-			return
-		}
 		takes := milliseconds(d, least, most)
 		end := s.fleet.begin(kind, in)
 		spoil(p, d)
 		wait(ctx, takes)
 		p.heal()
 		end()
+		return true
 	}
 }
 
 // spoiled loses some commits.
-func spoiled(statement string, applied bool) func(context.Context, *storm, *instance, *rand.Rand) {
-	return func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) {
+func spoiled(statement string, applied bool) func(context.Context, *storm, *instance, *rand.Rand) bool {
+	return func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) bool {
 		in.durable.spoilCommits(statement, applied, 1+d.IntN(4))
 		wait(ctx, milliseconds(d, 500, 1500))
 		in.durable.spoilCommits("", false, 0)
+		return true
 	}
 }
 
 // all makes every instance's way to a store bad at once.
-func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes time.Duration, spoil func(*proxy)) {
+func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes time.Duration, spoil func(*proxy)) bool {
 	end := s.fleet.begin(cutOff, nil)
 	for _, in := range s.fleet.instances {
 		spoil(store(in))
@@ -153,6 +153,7 @@ func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes tim
 		store(in).heal()
 	}
 	end()
+	return true
 }
 
 // run does harm until ctx ends, and returns when all of it is over.
@@ -177,10 +178,13 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 		in := s.fleet.instances[d.IntN(len(s.fleet.instances))]
 		for _, f := range faults {
 			if throw -= f.weight; throw < 0 {
-				s.mu.Lock()
-				s.counts[f.name]++
-				s.mu.Unlock()
-				s.running.Go(func() { f.do(ctx, s, in, d) })
+				s.running.Go(func() {
+					if f.do(ctx, s, in, d) {
+						s.mu.Lock()
+						defer s.mu.Unlock()
+						s.counts[f.name]++
+					}
+				})
 				break
 			}
 		}
@@ -196,60 +200,61 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 	}
 }
 
-// restart ends an instance's process and begins another one after a while.
-func (s *storm) restart(ctx context.Context, in *instance, kind string, after time.Duration) {
-	in.busy.Lock()
+// restart ends an instance's process and begins another one after a while. One that has not been
+// ready yet is left alone, unless its start is to be disturbed too.
+func (s *storm) restart(ctx context.Context, in *instance, kind string, starting bool, after time.Duration) bool {
+	if !in.busy.TryLock() {
+		return false
+	}
 	defer in.busy.Unlock()
+	if !in.process.Runs() || !in.ready && !starting {
+		return false
+	}
 	end := s.fleet.begin(kind, in)
 	defer end()
-	if in.process.Runs() {
-		if kind == killed {
-			_ = in.process.Kill() // it fails only if the server has ended
-		} else {
-			in.process.Stop(drainTimeout + 10*time.Second)
-		}
+	if kind == killed {
+		_ = in.process.Kill() // it fails only if the server has ended
+	} else {
+		in.process.Stop(drainTimeout + 10*time.Second)
 	}
 	wait(ctx, after)
 	if err := in.start(); err != nil {
 		s.fleet.accuse("%s can't be started: %v", in.name, err)
 	}
+	return true
 }
 
 // halt makes an instance stand still.
-func (s *storm) halt(ctx context.Context, in *instance, takes time.Duration) {
-	in.busy.Lock()
+func (s *storm) halt(ctx context.Context, in *instance, takes time.Duration) bool {
+	if !in.busy.TryLock() {
+		return false
+	}
 	defer in.busy.Unlock()
 	if !in.process.Runs() || in.process.Halt() != nil {
-		return
+		return false
 	}
 	end := s.fleet.begin(halted, in)
 	defer end()
 	wait(ctx, takes)
 	_ = in.process.Resume() // it fails only if the server has ended
+	return true
 }
 
 // lock holds the file of the durable store as another process would that writes to it for long.
-func (s *storm) lock(ctx context.Context, takes time.Duration) {
-	err := func() error {
-		db, err := sql.Open("sqlite", "file:"+s.sqlite+"?_pragma=busy_timeout(5000)&_txlock=immediate")
-		if err != nil {
-			return err
-		}
-		defer db.Close() //nolint:errcheck // it changed nothing
-		end := s.fleet.begin(cutOff, nil)
-		defer end()
-		tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
-		if err != nil {
-			return err
-		}
-		wait(ctx, takes)
-		return tx.Rollback()
-	}()
+func (s *storm) lock(ctx context.Context, takes time.Duration) bool {
+	db, err := sql.Open("sqlite", "file:"+s.sqlite+"?_pragma=busy_timeout(5000)&_txlock=immediate")
 	if err != nil {
-		s.mu.Lock()
-		s.counts[fmt.Sprintf("(durable store not locked: %v)", err)]++
-		s.mu.Unlock()
+		return false
 	}
+	defer db.Close() //nolint:errcheck // it changed nothing
+	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return false // the instances were faster
+	}
+	end := s.fleet.begin(cutOff, nil)
+	defer end()
+	wait(ctx, takes)
+	return tx.Rollback() == nil
 }
 
 // wait returns after d or when ctx ends.

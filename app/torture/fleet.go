@@ -33,6 +33,8 @@ const (
 
 	// startPatience is how long an instance may take to become ready once all faults have ended.
 	startPatience = 30 * time.Second
+	// lookPatience is how long one may take to say whether it is.
+	lookPatience = 500 * time.Millisecond
 )
 
 // A fleet is the instances under test.
@@ -201,46 +203,35 @@ func behind(ctx context.Context, address, port string, postgres bool) (string, *
 	return u.String(), p, nil
 }
 
-// start begins a process and does not wait until it is ready.
+// start begins a process and does not wait until it is ready. The caller holds busy.
 func (in *instance) start() error {
 	p, err := child.Start(in.dir, in.config)
 	if err != nil {
 		return err
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	in.process, in.ready = p, false
 	return nil
 }
 
-// look notes whether the process at hand is ready, and how receipts name it. It reports whether
-// the process runs.
-func (in *instance) look(ctx context.Context, client *http.Client) (runs, ready bool) {
-	in.mu.Lock()
-	p, was := in.process, in.ready
-	in.mu.Unlock()
-	if !p.Runs() {
-		return false, was
+// look notes whether the process at hand is ready, and reports whether it runs. The caller holds busy.
+func (in *instance) look(ctx context.Context, client *http.Client) (runs bool) {
+	if !in.process.Runs() {
+		return false
 	}
-	if was {
-		return true, true
+	if in.ready {
+		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, in.admin+"/readyz", http.NoBody)
 	if err != nil {
-		return true, false
+		return true
 	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return true, false
+	if resp, err := client.Do(r); err == nil {
+		_ = resp.Body.Close() // the status says enough
+		in.ready = resp.StatusCode == http.StatusOK
 	}
-	_ = resp.Body.Close() // the status says enough
-	if resp.StatusCode != http.StatusOK {
-		return true, false
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.ready = in.process == p
-	return true, in.ready
+	return true
 }
 
 // watch restarts instances that end by themselves, until ctx ends. One may do so while it starts,
@@ -258,8 +249,8 @@ func (f *fleet) watch(ctx context.Context, client *http.Client) {
 			if !in.busy.TryLock() {
 				continue // somebody is at it
 			}
-			if runs, ready := in.look(ctx, client); !runs {
-				if ready {
+			if !in.look(ctx, client) && ctx.Err() == nil {
+				if in.ready {
 					f.accuse("%s ended by itself:\n%s", in.name, in.process.LogTail(12))
 				}
 				if err := in.start(); err != nil {
@@ -277,8 +268,10 @@ func (f *fleet) ready(ctx context.Context, client *http.Client) error {
 	defer cancel()
 	for _, in := range f.instances {
 		if err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
-			_, ready := in.look(ctx, client)
-			return ready, nil
+			in.busy.Lock()
+			defer in.busy.Unlock()
+			in.look(ctx, client)
+			return in.ready, nil
 		}); err != nil {
 			return fmt.Errorf("%s is not ready: %w\n%s", in.name, err, in.process.LogTail(8))
 		}

@@ -77,7 +77,7 @@ func (r *run) line() string {
 	violations := r.checker.total
 	r.checker.mu.Unlock()
 	return fmt.Sprintf("%5.1f s  %d sent: %d admitted, %d duplicates, %d refused, %d unanswered, %d forged; %d begun; %d faults, %d violations",
-		time.Since(r.began).Seconds(), v.sent.Load(), v.admitted.Load(), v.duplicates.Load(), v.refused.Load()-v.forgeries.Load(),
+		time.Since(r.began).Seconds(), v.sent.Load(), v.admitted.Load(), v.duplicates.Load(), v.refused.Load(),
 		v.unanswered.Load(), v.forgeries.Load(), r.application.begins.Load(), faults, violations)
 }
 

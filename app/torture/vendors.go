@@ -38,8 +38,7 @@ type vendors struct {
 	scale   float64
 	began   time.Time
 
-	sent, answered, refused, unanswered atomic.Int64
-	admitted, duplicates, forgeries     atomic.Int64
+	sent, admitted, duplicates, refused, unanswered, forgeries atomic.Int64
 
 	mu    sync.Mutex
 	queue deliveries
@@ -238,14 +237,6 @@ func (v *vendors) deliver(ctx context.Context, x delivery, d *rand.Rand) {
 		return
 	}
 	v.sent.Add(1)
-	switch {
-	case err != nil:
-		v.unanswered.Add(1)
-	case status/100 == 2:
-		v.answered.Add(1)
-	default:
-		v.refused.Add(1)
-	}
 	if x.what == forged {
 		v.forgeries.Add(1)
 		if err == nil && status != http.StatusUnauthorized {
@@ -261,7 +252,11 @@ func (v *vendors) deliver(ctx context.Context, x delivery, d *rand.Rand) {
 	case ok && verdict == string(domain.Duplicate):
 		v.duplicates.Add(1)
 		v.checker.promise(x.n, x.what, false)
-	case err == nil && status != http.StatusServiceUnavailable:
+	case err != nil:
+		v.unanswered.Add(1)
+	case status == http.StatusServiceUnavailable:
+		v.refused.Add(1)
+	default:
 		v.checker.accuse("P2", e.n, "a genuine delivery was answered %d %s", status, verdict)
 	}
 	if x.what == late {
