@@ -9,10 +9,10 @@ import (
 
 // A Mark is the beginning of the digest of an event's content. A fast store keeps it, so
 // that a conflict is found without asking the durable store.
-type Mark [8]byte
+type Mark [4]byte
 
 // MarkOf returns the mark of a content digest.
-func MarkOf(d domain.Digest) Mark { return Mark(d[:8]) }
+func MarkOf(d domain.Digest) Mark { return Mark(d[:4]) }
 
 // A FastStore remembers which events are known to be handled. It saves work and decides
 // nothing: off, slow, emptied or stale it costs a look at the durable store, never an

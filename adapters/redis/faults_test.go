@@ -3,6 +3,7 @@ package redis_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -121,6 +122,12 @@ func TestWhateverRedisAnswersIsNeverAGuess(t *testing.T) {
 	}
 }
 
+// value is what a store writes for key and a mark that ends in last.
+func value(key domain.Digest, last byte) string {
+	b := append(key[12:16:16], 0, 0, 0, last)
+	return strconv.FormatInt(int64(binary.BigEndian.Uint64(b)), 10)
+}
+
 func TestAValueOfAnotherKindIsAnErrorOfItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
@@ -128,33 +135,34 @@ func TestAValueOfAnotherKindIsAnErrorOfItsKeyAlone(t *testing.T) {
 	list, short, good := domain.DigestOf("list"), domain.DigestOf("short"), domain.DigestOf("good")
 	server.Do("RPUSH", "a:"+string(list[:12]), "1")
 	server.Do("SET", "a:"+string(short[:12]), "true")
-	server.Do("SET", "a:"+string(good[:12]), "42")
+	server.Do("SET", "a:"+string(good[:12]), value(good, 42))
 	// Often enough that a breaker which took it for Redis' own trouble would open.
 	for range 20 {
 		wantError(t, s, list)
 		wantError(t, s, short)
 	}
-	wantSeen(t, s, good, ports.Mark{7: 42})
+	wantSeen(t, s, good, ports.Mark{3: 42})
 }
 
 // A key's value, once Redis has answered an error to SET, may stand or not (BR-36): Seen tells
 // which, and the store does not undo it.
 func TestLostAnswerToRememberIsAnError(t *testing.T) {
 	t.Parallel()
+	key := domain.DigestOf("a")
+	stored := value(key, 42)
 	s := open(t, redis.Config{URL: scripted(t, func(command string) string {
 		switch command {
 		case "set":
 			return ""
 		case "get":
-			return "$2\r\n42"
+			return fmt.Sprintf("$%d\r\n%s", len(stored), stored)
 		}
 		return "-ERR unknown command"
 	}), Timeout: generous, Near: 1})
-	key := domain.DigestOf("a")
-	if err := s.Remember(t.Context(), key, ports.Mark{7: 42}, time.Hour); err == nil {
+	if err := s.Remember(t.Context(), key, ports.Mark{3: 42}, time.Hour); err == nil {
 		t.Error("Remember whose answer was lost = nil; want an error")
 	}
-	wantSeen(t, s, key, ports.Mark{7: 42})
+	wantSeen(t, s, key, ports.Mark{3: 42})
 }
 
 func TestFullRedisIsAnErrorAndDropsNothing(t *testing.T) {

@@ -27,8 +27,7 @@ const (
 	// keyPrefix tells the keys of this store from others in the same database.
 	keyPrefix = "a:"
 	// keyDigest is how many bytes of an event's digest a key holds. With the prefix they are 14,
-	// the most that Redis keeps in 16 bytes; one more would cost 16. A mistaken hit takes equal
-	// 96 bits of the event's and equal 64 bits of the content's digest.
+	// the most that Redis keeps in 16 bytes; one more would cost 16. The value holds the rest.
 	keyDigest = 12
 	// breakerFailures calls in a row make the store stop asking. Callers fail in crowds, so
 	// that a stall is noticed within one time-out when there is much to do; a lone caller's
@@ -57,9 +56,9 @@ type Config struct {
 // A Store remembers handled events in Redis. Safe for concurrent use: what concurrent callers
 // ask is sent together.
 //
-// A key is "a:" and 12 bytes of the event's digest, its value the content's mark as a decimal
-// number, which Redis keeps as an integer. With its end and its share of Redis' tables that is
-// at most 128 bytes of memory.
+// A key is "a:" and 12 bytes of the event's digest. Its value is the other 4 and the content's
+// mark as one decimal number, which Redis keeps as an integer. With its end and its share of
+// Redis' tables that is at most 128 bytes of memory.
 type Store struct {
 	client   goredis.UniversalClient
 	pipeline *pipeline
@@ -126,7 +125,7 @@ func (s *Store) Seen(ctx context.Context, key domain.Digest) (ports.Mark, bool, 
 	}
 	var content ports.Mark
 	if err == nil {
-		content, err = parseMark(get.Val())
+		content, err = parse(key, get.Val())
 	}
 	if err != nil {
 		return ports.Mark{}, false, s.failed(fmt.Errorf("redis store: look up %s: %w", key, err))
@@ -142,7 +141,7 @@ func (s *Store) Remember(ctx context.Context, key domain.Digest, content ports.M
 	}
 	// Redis counts milliseconds and refuses 0 of them.
 	ms := max(1, ttl.Milliseconds())
-	set := goredis.NewBoolCmd(ctx, "set", name(key), formatMark(content), "px", ms, "nx")
+	set := goredis.NewBoolCmd(ctx, "set", name(key), format(key, content), "px", ms, "nx")
 	err := s.do(ctx, set)
 	if err != nil {
 		err = s.failed(fmt.Errorf("redis store: remember %s: %w", key, err))
@@ -192,18 +191,24 @@ func (s *Store) failed(err error) error {
 
 func name(key domain.Digest) string { return keyPrefix + string(key[:keyDigest]) }
 
-// formatMark writes a mark as a number, of which Redis keeps 8 bytes and no text.
-func formatMark(m ports.Mark) string {
-	return strconv.FormatInt(int64(binary.BigEndian.Uint64(m[:])), 10) //nolint:gosec // all bits, the sign means nothing
+// format writes the rest of an event's digest and a mark as a number, of which Redis keeps 8
+// bytes and no text.
+func format(key domain.Digest, m ports.Mark) string {
+	var b [8]byte
+	copy(b[:], key[keyDigest:])
+	copy(b[4:], m[:])
+	return strconv.FormatInt(int64(binary.BigEndian.Uint64(b[:])), 10) //nolint:gosec // all bits, the sign means nothing
 }
 
-// parseMark reads what formatMark wrote; everything else is somebody else's value.
-func parseMark(s string) (m ports.Mark, err error) {
+// parse reads what format wrote for key; everything else is somebody else's value.
+func parse(key domain.Digest, s string) (m ports.Mark, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != s {
-		return m, fmt.Errorf("value of %d bytes is not a mark", len(s))
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // all bits
+	if err != nil || strconv.FormatInt(n, 10) != s || [4]byte(b[:]) != [4]byte(key[keyDigest:]) {
+		return m, fmt.Errorf("value of %d bytes is not of this event", len(s))
 	}
-	binary.BigEndian.PutUint64(m[:], uint64(n)) //nolint:gosec // all bits
+	copy(m[:], b[4:])
 	return m, nil
 }
 

@@ -52,7 +52,7 @@ func (b *bench) fast(ctx context.Context) (err error) {
 		return err
 	}
 	err = spread(fastCallers, fastKeys, func(key domain.Digest) error {
-		return writer.Remember(ctx, key, ports.Mark{1, 2, 3, 4, 5, 6, 7, 8}, 25*time.Hour)
+		return writer.Remember(ctx, key, ports.Mark{1, 2, 3, 4}, 25*time.Hour)
 	})
 	if err != nil {
 		return err

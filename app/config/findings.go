@@ -100,7 +100,8 @@ func (c *Config) findPolicy(tell teller) {
 		tell(SeverityNote, "policy.payload_retention", "longer than policy.retention, with which payloads go")
 	}
 	for _, name := range c.inUse() {
-		if !c.modules[name].Vendor.ComesAgain {
+		journals := c.Store.Journal.Path != "" && c.PolicyFor(name, "").Journals(false)
+		if !c.modules[name].Vendor.ComesAgain && !journals {
 			tell(SeverityWarning, "policy.on_store_down", "an event of channel %s that arrives while the durable store is out of reach is lost: its vendor does not send it again", name)
 		}
 	}

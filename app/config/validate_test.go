@@ -264,7 +264,7 @@ func TestFindingsTellWhatIsValidAndWorthALook(t *testing.T) {
 			"server: {admin_token: x}\ndispatch: {target: http, http: {secret: x}}\n" + installations(
 				"{id: a, channel: twilio, account: AC1, secrets: {auth_token: x}}",
 				"{id: b, channel: twilio, account: AC2, secrets: {auth_token: x}, settings: {public_url: \"https://h\"}}"),
-			[]string{"warning server.public_url", "warning policy.on_store_down"},
+			[]string{"warning server.public_url"},
 		},
 		"dispatch": {
 			"server: {admin_token: x, drain_timeout: 5s}\ndispatch: {target: http}",
@@ -279,6 +279,11 @@ func TestFindingsTellWhatIsValidAndWorthALook(t *testing.T) {
 		"policy and stores": {
 			"server: {admin_token: x}\nstore: {durable: {driver: postgres, dsn: \"postgres://h/x\"}, journal: {path: j}}\npolicy: {guarantee: at-least-once, payload_retention: 1000h}",
 			[]string{"note store.fast.driver", "note policy.guarantee", "note policy.payload_retention"},
+		},
+		"twilio that neither comes again nor is journalled": {
+			"server: {admin_token: x, public_url: \"https://x.example\"}\nstore: {journal: {path: \"\"}}\ndispatch: {target: http, http: {secret: x}}\n" +
+				installations("{id: a, channel: twilio, account: AC1, secrets: {auth_token: x}}"),
+			[]string{"warning policy.on_store_down"},
 		},
 		"channels": {
 			"server: {admin_token: x}\ndispatch: {target: http, http: {secret: x}}\nchannels: {telegram: {secret_token: x, policy: {guarantee: at-least-once}}, slack: {enabled: false}}\n" + installations(

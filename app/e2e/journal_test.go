@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -103,4 +104,21 @@ func TestJournalledEventWhoseReceiptStandsIsDispatchedOnce(t *testing.T) {
 	m.send(t, in).want(t, http.StatusOK, "admitted")
 	d.pg.heal()
 	d.once(m.text)
+}
+
+// A mail with the Message-ID of an earlier one and another sender is a mail of its own, by way
+// of the journal too: it is told apart when it is claimed, and not taken for a copy.
+func TestJournalledConflictIsAdmittedApart(t *testing.T) {
+	t.Parallel()
+	d := onServers(t, nil)
+	in := d.serve(merge(journalled(d, "a"), settings{"policy": settings{"on_store_down": "journal"}}))
+	first, second := d.text(), d.text()
+	mine := mail("same@example.com", "first", first)
+	deliver(signMail(t, in, mine)).want(t, http.StatusOK, "admitted")
+	d.once(first)
+	d.pg.refuse()
+	other := bytes.Replace(mail("same@example.com", "second", second), []byte("From: "), []byte("From: other-"), 1)
+	deliver(signMail(t, in, other)).want(t, http.StatusOK, "admitted")
+	d.pg.heal()
+	d.once(first, second)
 }

@@ -345,10 +345,11 @@ func (e *Engine) conclude(in ports.Delivery, a *admission, r domain.Receipt, c p
 		e.enqueue(a, c.Receipt)
 	default:
 		e.queue.forget(r.ID)
-		if !e.conflict(a, c) {
+		if !e.conflicts(r, a.installation.Policy, c, a.apart) {
 			e.duplicate(a, c)
 			break
 		}
+		a.separate()
 		apart, err := e.receipt(in, a, "")
 		if err == nil {
 			return apart, true
@@ -418,23 +419,24 @@ func (e *Engine) rememberLate(a *admission, w domain.Receipt) {
 	}
 }
 
-// conflict reports whether a is to be admitted apart from the event whose key it has, and
-// makes it so.
-func (e *Engine) conflict(a *admission, c ports.Claim) bool {
-	if c.SameMessage || c.Receipt.Digest == a.event.Digest {
+// conflicts reports whether the event of r, whose key another has, is to be admitted apart from
+// it: it has other content, the policy admits that, and it was not told apart too often.
+func (e *Engine) conflicts(r domain.Receipt, policy domain.ClaimPolicy, c ports.Claim, tries int) bool {
+	if c.SameMessage || c.Receipt.Digest == r.Digest {
 		return false
 	}
-	e.Metrics.Conflicts.WithLabelValues(a.key.Platform).Inc()
-	admits := a.installation.Policy.Admits(a.key.Platform) && a.apart < maxApart
-	e.Logger.Warn("an event has the key of another and other content", "tenant", a.key.Tenant, "platform", a.key.Platform,
-		"event_id", a.key.EventID, "receipt", c.Receipt.ID, "admitted", admits)
-	if !admits {
-		return false
-	}
+	e.Metrics.Conflicts.WithLabelValues(r.Key.Platform).Inc()
+	admits := policy.Admits(r.Key.Platform) && tries < maxApart
+	e.Logger.Warn("an event has the key of another and other content", "tenant", r.Key.Tenant, "platform", r.Key.Platform,
+		"event_id", r.Key.EventID, "receipt", c.Receipt.ID, "admitted", admits)
+	return admits
+}
+
+// separate makes a the event that its conflict is admitted as.
+func (a *admission) separate() {
 	a.apart++
 	a.event = domain.Apart(a.event)
 	a.identify(a.key.Platform)
-	return true
 }
 
 // enqueue hands an admitted event to the workers, with a copy of its payload: the body of

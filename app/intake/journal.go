@@ -107,7 +107,7 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 	defer cancel()
 	var done, back []ports.JournalEntry
 	for i, c := range e.DurableStore.Claim(claim, receipts) {
-		r := receipts[i]
+		r, c := e.tellApart(claim, receipts[i], c)
 		switch {
 		case c.Won && c.Receipt.State == domain.Claimed && c.Receipt.Holder == e.holder:
 			in, _ := e.Installations.ByID(r.Installation)
@@ -115,7 +115,10 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 			used++
 			done = append(done, entries[i])
 			continue
-		case c.Err == nil: // a duplicate, parked, or taken up by another meanwhile
+		case c.Err == nil && !c.Won:
+			e.counts.add(c.Receipt.Key.Tenant, c.Receipt.Key.Digest(), r.VendorAttempt)
+			done = append(done, entries[i])
+		case c.Err == nil: // parked, or taken up by another meanwhile
 			done = append(done, entries[i])
 		case errors.Is(c.Err, domain.ErrUnavailable), errors.Is(c.Err, domain.ErrUnknown):
 			err = c.Err
@@ -137,4 +140,15 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 		}
 	}
 	return err == nil && len(back) == 0, errors.Join(err, e.Journal.Remove(ctx, done))
+}
+
+// tellApart claims r under an id of its own if the claim c was lost to another event of the
+// same key and the policy admits that, and returns the receipt and the claim that count.
+func (e *Engine) tellApart(ctx context.Context, r domain.Receipt, c ports.Claim) (domain.Receipt, ports.Claim) {
+	for tries := 0; c.Err == nil && !c.Won && e.conflicts(r, e.policyOf(r), c, tries); tries++ {
+		apart := domain.Apart(event(r))
+		r.Key.EventID, r.MessageKey = apart.ID, apart.MessageKey
+		c = e.DurableStore.Claim(ctx, []domain.Receipt{r})[0]
+	}
+	return r, c
 }
