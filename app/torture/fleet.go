@@ -279,29 +279,36 @@ func (f *fleet) ready(ctx context.Context, client *http.Client) error {
 	return nil
 }
 
-// names reads from the logs how receipts name the processes of each instance.
+// names reads from the logs how receipts name the processes of each instance, and whether one
+// of them has broken.
 func (f *fleet) names() (map[string]*instance, error) {
 	of := map[string]*instance{}
 	for _, in := range f.instances {
-		text, err := os.ReadFile(filepath.Join(in.dir, "server.log"))
-		if err != nil {
+		if err := f.readLog(in, of); err != nil {
 			return nil, fmt.Errorf("read the log of %s: %w", in.name, err)
-		}
-		lines := bufio.NewScanner(bytes.NewReader(text))
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			var said struct{ Msg, Instance string }
-			if json.Unmarshal(lines.Bytes(), &said) == nil && said.Msg == "admitting" {
-				of[said.Instance] = in
-			}
-		}
-		for _, sign := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
-			if at := bytes.Index(text, []byte(sign)); at >= 0 {
-				f.accuse("%s of %s: %s", sign, in.name, text[at:min(len(text), at+2000)])
-			}
 		}
 	}
 	return of, nil
+}
+
+func (f *fleet) readLog(in *instance, of map[string]*instance) error {
+	log, err := os.Open(filepath.Join(in.dir, "server.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // it is only read
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var said struct{ Msg, Instance string }
+		switch line := lines.Bytes(); {
+		case bytes.HasPrefix(line, []byte("panic:")), bytes.HasPrefix(line, []byte("fatal error:")), bytes.HasPrefix(line, []byte("WARNING: DATA RACE")):
+			f.accuse("%s says %s", in.name, line)
+		case bytes.Contains(line, []byte(`"admitting"`)) && json.Unmarshal(line, &said) == nil && said.Msg == "admitting":
+			of[said.Instance] = in
+		}
+	}
+	return lines.Err()
 }
 
 // journalled returns how many events lie in the journals of all instances.

@@ -37,8 +37,8 @@ func run(m *testing.M) (err error) {
 	return servertest.Shutdown()
 }
 
-// torture runs the command of a build and returns its exit code and what it printed.
-func torture(t *testing.T, program string, args ...string) (code int, text string) {
+// command runs the command of a build and returns its exit code and what it printed.
+func command(t *testing.T, program string, args ...string) (code int, text string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"torture"}, args...)...)
 	out, err := cmd.CombinedOutput()

@@ -10,25 +10,25 @@ import (
 )
 
 // Each patch in testdata/mutants breaks the server in one way, and torture must find it. They take
-// minutes, so they are run by hand: TORTURE_MUTANTS="--seed 1" task torture:mutants.
+// minutes, so they run by hand: TORTURE_MUTANTS="--seed 1 --events 2500 --duration 20s".
 func TestEachMutantIsCaught(t *testing.T) {
 	args := extra("TORTURE_MUTANTS")
 	if len(args) == 0 {
 		t.Log("TORTURE_MUTANTS is not set: the patches are applied, and nothing is built")
 	}
-	patches, err := filepath.Glob("testdata/mutants/*.patch")
-	if err != nil || len(patches) == 0 {
-		t.Fatalf("mutants: %d, %v", len(patches), err)
-	}
-	for _, patch := range patches {
+	for _, patch := range patches(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
-			dir := mutate(t, patch)
+			dir := t.TempDir()
 			if len(args) == 0 {
+				copySources(t, dir, func(path string) bool { return strings.Contains(read(t, patch), "--- a/"+path+"\n") })
+				do(t, dir, "git", "apply", patch)
 				return
 			}
+			copySources(t, dir, func(string) bool { return true })
+			do(t, dir, "git", "apply", patch)
 			mutant := filepath.Join(dir, "mutant")
 			do(t, dir, "go", "build", "-buildvcs=false", "-o", mutant, "./app/cmd/admitone")
-			code, text := torture(t, mutant, append(onServers(t), args...)...)
+			code, text := command(t, mutant, append(onServers(t), args...)...)
 			if code != 1 || !strings.Contains(text, "VIOLATION of") {
 				t.Errorf("exit code %d; want 1 and a violation:\n%s", code, text)
 				return
@@ -41,36 +41,54 @@ func TestEachMutantIsCaught(t *testing.T) {
 	}
 }
 
-// mutate applies patch to a copy of the sources, and returns its folder.
-func mutate(t *testing.T, patch string) string {
+func patches(t *testing.T) []string {
 	t.Helper()
-	patch, err := filepath.Abs(patch)
+	dir, err := filepath.Abs("testdata/mutants")
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, dir := os.DirFS("../.."), t.TempDir()
-	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+	all, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("mutants: %d, %v", len(all), err)
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// copySources copies those sources of the server to dir that are wanted.
+func copySources(t *testing.T, dir string, wanted func(path string) bool) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != ".":
 			return fs.SkipDir
-		case d.IsDir():
-			return os.MkdirAll(filepath.Join(dir, path), 0o700)
-		case !d.Type().IsRegular():
+		case !d.Type().IsRegular() || !wanted(path):
 			return nil
 		}
 		b, err := fs.ReadFile(root, path)
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(dir, path), b, 0o600)
+		to := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(to, b, 0o600)
 	})
 	if err != nil {
 		t.Fatalf("copy the sources: %v", err)
 	}
-	do(t, dir, "git", "apply", patch)
-	return dir
 }
 
 func do(t *testing.T, dir string, args ...string) {

@@ -18,7 +18,7 @@ func TestNoPromiseIsBrokenOnServers(t *testing.T) {
 
 func holds(t *testing.T, args ...string) {
 	t.Helper()
-	code, text := torture(t, program, append(append(args, short...), extra("TORTURE_ARGS")...)...)
+	code, text := command(t, program, append(append(args, short...), extra("TORTURE_ARGS")...)...)
 	if code != 0 || !strings.Contains(text, "PASSED") {
 		t.Errorf("exit code %d; want 0:\n%s", code, text)
 	}
