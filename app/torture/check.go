@@ -92,7 +92,7 @@ func (c *checker) send(e event, key domain.Digest) {
 	s.flags |= isSent
 	for i, in := range c.installations {
 		if in == e.in {
-			s.in = uint8(i) //nolint:gosec // there are fewer
+			s.in = uint8(i)
 		}
 	}
 	c.keys[key] = e.n

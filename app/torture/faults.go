@@ -61,9 +61,11 @@ func processFaults() []fault {
 			down := milliseconds(d, 200, 1500)
 			s.application.die()
 			wait(ctx, down)
-			_ = poll(context.WithoutCancel(ctx), 20*time.Millisecond, func() (bool, error) { //nolint:errcheck // it ends with a start
-				return s.application.start(context.WithoutCancel(ctx)) == nil, nil
-			})
+			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), startPatience)
+			defer cancel()
+			if err := poll(back, 20*time.Millisecond, func() (bool, error) { return s.application.start(back) == nil, nil }); err != nil {
+				s.fleet.accuse("the application can't be started again: %v", err)
+			}
 			return true
 		}},
 	}

@@ -76,10 +76,7 @@ type instance struct {
 	durable *proxy // before the durable store; nil with embedded stores
 	fast    *proxy
 
-	// busy is held by who kills, halts or restarts.
-	busy sync.Mutex
-
-	mu      sync.Mutex
+	busy    sync.Mutex // held by who looks, kills, halts or restarts
 	process *child.Process
 	ready   bool // the process at hand has been
 }

@@ -107,7 +107,7 @@ func (v *vendors) storm(ctx context.Context, n int, over time.Duration) error {
 		if err := poll(ctx, 2*time.Millisecond, func() (bool, error) { return v.idle(), nil }); err != nil {
 			return err
 		}
-		e := v.plan.event(uint32(i)) //nolint:gosec // there are fewer
+		e := v.plan.event(uint32(i))
 		if err := v.first(e); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (v *vendors) first(e event) error {
 // late sends one more copy of some events, long after the vendor was answered.
 func (v *vendors) late(n int) {
 	for i := range n {
-		if e := v.plan.event(uint32(i)); e.late { //nolint:gosec // there are fewer
+		if e := v.plan.event(uint32(i)); e.late {
 			v.add(delivery{at: v.now(), n: e.n, what: late, target: -1})
 		}
 	}
