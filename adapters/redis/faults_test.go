@@ -102,7 +102,7 @@ func TestWhateverRedisAnswersIsNeverAGuess(t *testing.T) {
 		"-TRYAGAIN Multiple keys request during rehashing of slot",
 		"-WRONGTYPE Operation against a key holding the wrong kind of value",
 		"-ERR max number of clients reached",
-		"+OK", ":0", ":1", "$0\r\n", "$3\r\nabc", "$9\r\n123456789", "*0", "nonsense", "",
+		"+OK", "$0\r\n", "$3\r\nabc", "$3\r\n012", "*0", "nonsense", "",
 	} {
 		t.Run(strings.Fields(reply + " nothing")[0], func(t *testing.T) {
 			t.Parallel()

@@ -127,6 +127,9 @@ func (s *Store) Seen(ctx context.Context, key domain.Digest) (ports.Mark, bool, 
 	if err == nil {
 		content, err = parse(key, get.Val())
 	}
+	if errors.Is(err, errOther) {
+		return ports.Mark{}, false, nil
+	}
 	if err != nil {
 		return ports.Mark{}, false, s.failed(fmt.Errorf("redis store: look up %s: %w", key, err))
 	}
@@ -200,13 +203,19 @@ func format(key domain.Digest, m ports.Mark) string {
 	return strconv.FormatInt(int64(binary.BigEndian.Uint64(b[:])), 10) //nolint:gosec // all bits, the sign means nothing
 }
 
-// parse reads what format wrote for key; everything else is somebody else's value.
+// errOther: the value is that of another event, whose digest begins as this one's.
+var errOther = errors.New("of another event")
+
+// parse reads what format wrote for key.
 func parse(key domain.Digest, s string) (m ports.Mark, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // all bits
-	if err != nil || strconv.FormatInt(n, 10) != s || [4]byte(b[:]) != [4]byte(key[keyDigest:]) {
-		return m, fmt.Errorf("value of %d bytes is not of this event", len(s))
+	if err != nil || strconv.FormatInt(n, 10) != s {
+		return m, fmt.Errorf("value of %d bytes is no number", len(s))
+	}
+	if [4]byte(b[:]) != [4]byte(key[keyDigest:]) {
+		return m, errOther
 	}
 	copy(m[:], b[4:])
 	return m, nil

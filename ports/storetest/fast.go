@@ -146,7 +146,7 @@ func fastKeysAreExact(t *testing.T, s ports.FastStore) {
 	}
 	for _, b := range []byte{0, '\n', ' ', ':', '}'} {
 		key := base
-		key[7] = b
+		key[3] = b
 		remember(t, s, key, fastMark("with a delimiter"), fastLong)
 		key[15]++ // behind it
 		wantFastAbsent(t, s, key)
@@ -213,7 +213,7 @@ func fastOneMarkAmongMany(t *testing.T, s ports.FastStore) {
 		close(begin)
 		wg.Wait()
 		for _, content := range told {
-			if content != told[0] || binary.BigEndian.Uint64(content[:]) >= n {
+			if content != told[0] || binary.BigEndian.Uint32(content[:]) >= n {
 				t.Fatalf("%d callers that remembered one key see %x; want one content, that of the first", n, told)
 			}
 		}
