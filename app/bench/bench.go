@@ -193,10 +193,17 @@ func (b *bench) startSender() (*sender, error) {
 	return &sender{Process: p, jobs: json.NewEncoder(jobsIn), in: jobsIn, results: json.NewDecoder(resultsOut)}, nil
 }
 
-// do does a job and waits for its end.
-func (s *sender) do(j load.Job) (r load.Result, err error) {
+// do does a job and waits for its end. When the clock starts it calls began, if there is one, and does not wait for it.
+func (s *sender) do(j load.Job, began func()) (r load.Result, err error) {
 	if err := s.jobs.Encode(j); err != nil { //nolint:gosec // the secret is an invented one
 		return r, fmt.Errorf("the sender has ended: %w", err)
+	}
+	var begins bool
+	if err := s.results.Decode(&begins); err != nil {
+		return r, fmt.Errorf("the sender has ended: %w", err)
+	}
+	if began != nil {
+		go began()
 	}
 	if err := s.results.Decode(&r); err != nil {
 		return r, fmt.Errorf("the sender has ended: %w", err)

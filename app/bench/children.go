@@ -8,6 +8,7 @@ import (
 	"net/http"
 	_ "net/http/pprof" //nolint:gosec // on an address of its own, in a benchmark
 	"os"
+	"strconv"
 
 	"github.com/admitone/admitone/app/bench/baseline"
 	"github.com/admitone/admitone/app/bench/load"
@@ -29,6 +30,7 @@ const (
 	envAddr  = "BENCH_ADDR"
 	envDSN   = "BENCH_DSN"
 	envRedis = "BENCH_REDIS"
+	envPool  = "BENCH_POOL"
 )
 
 // Who sends.
@@ -39,9 +41,6 @@ const (
 	installation = "bench-slack"
 	path         = "/in/slack/" + installation
 )
-
-// ordinaryConns is as many connections as the most requests that a target is about.
-const ordinaryConns = 64
 
 func runChild(ctx context.Context, args []string) error {
 	addr := os.Getenv(envAddr)
@@ -55,7 +54,11 @@ func runChild(ctx context.Context, args []string) error {
 		}
 		return baseline.Serve(ctx, addr, h)
 	case childOrdinary:
-		h, err := baseline.Ordinary(ctx, secret, os.Getenv(envDSN), os.Getenv(envRedis), ordinaryConns)
+		pool, err := strconv.Atoi(os.Getenv(envPool))
+		if err != nil {
+			return fmt.Errorf("%s: %w", envPool, err)
+		}
+		h, err := baseline.Ordinary(ctx, secret, os.Getenv(envDSN), os.Getenv(envRedis), pool)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -52,7 +53,7 @@ const (
 	// repeated is how many events are sent again and again.
 	repeated = 4096
 	// perSecond is more than any contestant takes of events that it has not seen.
-	perSecond = 40_000
+	perSecond = 30_000
 	// settleTimeout is how long the events of one turn may take to be handled.
 	settleTimeout = 2 * time.Minute
 )
@@ -73,6 +74,7 @@ type sample struct {
 	rate, settled float64 // answers with 200 and events handled, per second
 	p50, p99      time.Duration
 	refused       float64 // answers with another status, of all
+	commits       float64 // that wrote anything, per answer with 200
 	cost          cost    // per answer with 200
 }
 
@@ -99,7 +101,7 @@ func (b *bench) http(ctx context.Context) (err error) {
 		return err
 	}
 	defer a.limit.Stop(syscall.SIGTERM)
-	if a.ordinary, err = b.startChild(ctx, childOrdinary, envDSN+"="+ordinaryDSN, envRedis+"="+b.redis.URL(1)); err != nil {
+	if a.ordinary, err = b.startChild(ctx, childOrdinary, envDSN+"="+ordinaryDSN, envRedis+"="+b.redis.URL(1), envPool+"="+strconv.Itoa(b.pool)); err != nil {
 		return err
 	}
 	defer a.ordinary.Stop(syscall.SIGTERM)
@@ -148,7 +150,7 @@ func (b *bench) http(ctx context.Context) (err error) {
 
 // prime has the events handled that will be repeated.
 func (a *arena) prime(ctx context.Context, to *contestant, first int) error {
-	r, err := a.sender.do(a.job(to, 16, load.Job{Duration: time.Minute, First: first, Events: repeated}))
+	r, err := a.sender.do(a.job(to, 16, load.Job{Duration: time.Minute, First: first, Events: repeated}), nil)
 	if err != nil {
 		return err
 	}
@@ -244,16 +246,22 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		a.next += j.Events
 	case repeatsElsewhere, measures:
 	}
+	done := make(chan error, 1)
+	var began func()
 	if profile != "" && to.profile != "" {
-		done := make(chan error, 1)
-		go func() { done <- to.keepProfile(ctx, filepath.Join(a.profiles, profile), d) }()
-		defer func() { err = errors.Join(err, <-done) }()
+		began = func() { done <- to.keepProfile(ctx, filepath.Join(a.profiles, profile), d) }
+	} else {
+		done <- nil
 	}
 	before, err := a.used(to)
 	if err != nil {
 		return s, err
 	}
-	r, err := a.sender.do(a.job(to, connections, j))
+	commitsBefore, err := a.commits(ctx)
+	if err != nil {
+		return s, err
+	}
+	r, err := a.sender.do(a.job(to, connections, j), began)
 	if err != nil {
 		return s, err
 	}
@@ -266,6 +274,13 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 	}
 	after, err := a.used(to)
 	if err != nil {
+		return s, err
+	}
+	commits, err := a.commits(ctx)
+	if err != nil {
+		return s, err
+	}
+	if err := <-done; err != nil {
 		return s, err
 	}
 	if err := wrong(m, r); err != nil {
@@ -286,7 +301,7 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 	}
 	return sample{
 		rate: float64(n) / r.Elapsed.Seconds(), settled: float64(n) / ended.Seconds(), p50: r.P50, p99: r.P99,
-		refused: float64(total-n) / float64(total),
+		refused: float64(total-n) / float64(total), commits: float64(commits-commitsBefore) / float64(n),
 		cost: cost{
 			server: (after.server - before.server) / each, postgres: (after.postgres - before.postgres) / each,
 			redis: (after.redis - before.redis) / each, sender: r.CPU / each,
@@ -309,6 +324,14 @@ func wrong(m measure, r load.Result) error {
 		return fmt.Errorf("answers are %v; want %q", r.Answers, want)
 	}
 	return nil
+}
+
+// commits returns how many transactions have written anything so far, in all databases.
+func (a *arena) commits(ctx context.Context) (n int64, err error) {
+	if err = a.watch.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count commits: %w", err)
+	}
+	return n, nil
 }
 
 func (a *arena) used(by *contestant) (c cost, err error) {

@@ -58,7 +58,7 @@ func (b *bench) memory(ctx context.Context) error {
 
 	a := &arena{bench: b}
 	send := func(first, events int) error {
-		r, err := s.do(a.job(server, 64, load.Job{Duration: 2 * time.Minute, First: first, Events: events}))
+		r, err := s.do(a.job(server, 64, load.Job{Duration: 2 * time.Minute, First: first, Events: events}), nil)
 		if err == nil && r.OK() != events {
 			err = fmt.Errorf("%d events were sent and answered with %v", events, r.Answers)
 		}

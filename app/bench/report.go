@@ -82,7 +82,7 @@ func cheapness(s sample) float64 { return 1 / s.cost.total().Seconds() }
 
 func (b *bench) tellHTTP(stored string, all results) {
 	rows := [][]string{{
-		"conns  what", "200/s", "p50 ms", "p99 ms", "× L", "× O", "settled/s", "503 %", "µs CPU: server", "Postgres", "Redis", "sender",
+		"conns  what", "200/s", "p50 ms", "p99 ms", "× L", "× O", "settled/s", "503 %", "commits", "µs CPU: server", "Postgres", "Redis", "sender",
 	}}
 	for _, connections := range b.connections {
 		r := all[connections]
@@ -92,7 +92,7 @@ func (b *bench) tellHTTP(stored string, all results) {
 				fmt.Sprintf("%5d  %s", connections, m), count(medianOf(s, rateOf)),
 				milliseconds(medianOf(s, func(s sample) time.Duration { return s.p50 })),
 				milliseconds(medianOf(s, func(s sample) time.Duration { return s.p99 })),
-				ratio(ratios(s, r[limit], rateOf)), "", "", "",
+				ratio(ratios(s, r[limit], rateOf)), "", "", "", "",
 			}
 			if o, ok := m.ordinary(); ok {
 				row[5] = ratio(ratios(s, r[o], rateOf))
@@ -102,6 +102,9 @@ func (b *bench) tellHTTP(stored string, all results) {
 			}
 			if refused := medianOf(s, func(s sample) float64 { return s.refused }); refused > 0 {
 				row[7] = ratio(100 * refused)
+			}
+			if m == firsts || m == firstsOrdinary {
+				row[8] = ratio(medianOf(s, func(s sample) float64 { return s.commits }))
 			}
 			for _, part := range []func(sample) time.Duration{
 				func(s sample) time.Duration { return s.cost.server }, func(s sample) time.Duration { return s.cost.postgres },
@@ -113,7 +116,7 @@ func (b *bench) tellHTTP(stored string, all results) {
 		}
 	}
 	b.table("HTTP, signed Slack messages of 1.5 kB, "+stored+" receipts stored. L: Admitone's handler without any store; O: an ordinary handler.\n"+
-		"200/s: answers; settled/s: events handed on and recorded as handled; CPU time is per answer with 200.", rows)
+		"200/s: answers; settled/s: events handed on and recorded as handled; commits and CPU time: per answer with 200.", rows)
 	if r, ok := all[64]; ok {
 		b.promiseHTTP(stored, r)
 	}

@@ -56,8 +56,9 @@ type envelope struct {
 // its default settings. It does no more than that: nobody is handed the event, and none is
 // taken up after a crash.
 //
-// conns is how many connections to the database it keeps, since the default of two idle
-// ones would make it connect anew for most rows.
+// conns is how many connections to the database it has at most, and keeps. 0 leaves that to
+// database/sql, which has as many as are wanted and keeps two: so it connects anew for most
+// rows when many come at once.
 func Ordinary(ctx context.Context, secret, dsn, redisURL string, conns int) (http.Handler, error) {
 	db, err := gorm.Open(postgres.Open(dsn), &gorm.Config{})
 	if err != nil {
@@ -67,8 +68,10 @@ func Ordinary(ctx context.Context, secret, dsn, redisURL string, conns int) (htt
 	if err != nil {
 		return nil, err
 	}
-	pool.SetMaxOpenConns(conns)
-	pool.SetMaxIdleConns(conns)
+	if conns > 0 {
+		pool.SetMaxOpenConns(conns)
+		pool.SetMaxIdleConns(conns)
+	}
 	if err := db.WithContext(ctx).AutoMigrate(&delivery{}); err != nil {
 		return nil, fmt.Errorf("make the table: %w", err)
 	}

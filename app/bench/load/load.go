@@ -53,8 +53,8 @@ func (r Result) OK() int {
 	return n
 }
 
-// Serve does the jobs that are on in, one JSON text each, and writes their results to out,
-// until in ends.
+// Serve does the jobs that are on in, one JSON text each, until in ends. To out it writes for
+// each one true when the requests are made and the clock starts, and then the result.
 func Serve(in io.Reader, out io.Writer) error {
 	jobs, results := json.NewDecoder(in), json.NewEncoder(out)
 	for {
@@ -64,7 +64,11 @@ func Serve(in io.Reader, out io.Writer) error {
 		} else if err != nil {
 			return fmt.Errorf("read a job: %w", err)
 		}
-		r, err := Run(j)
+		requests := Requests(j, time.Now())
+		if err := results.Encode(true); err != nil {
+			return fmt.Errorf("tell that a job begins: %w", err)
+		}
+		r, err := run(j, requests)
 		if err != nil {
 			return err
 		}
@@ -75,8 +79,9 @@ func Serve(in io.Reader, out io.Writer) error {
 }
 
 // Run does one job. It blocks until every request it sent is answered.
-func Run(j Job) (Result, error) {
-	requests := Requests(j, time.Now())
+func Run(j Job) (Result, error) { return run(j, Requests(j, time.Now())) }
+
+func run(j Job, requests [][]byte) (Result, error) {
 	before := used()
 	t, err := drive(j, requests)
 	if err != nil {
