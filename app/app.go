@@ -270,11 +270,11 @@ func cutOff(s *web.Server, log *slog.Logger) func(context.Context) {
 	}
 }
 
-// Public is the listener that vendors reach, Admin the one for people and monitoring.
-type (
-	Public struct{ *web.Server }
-	Admin  struct{ *web.Server }
-)
+// Public is the listener that vendors reach.
+type Public struct{ *web.Server }
+
+// Admin is the listener for people and monitoring.
+type Admin struct{ *web.Server }
 
 func newPublic(lc fx.Lifecycle, cfg *config.Config, e *intake.Engine, log *slog.Logger, stop fx.Shutdowner) Public {
 	s := web.NewServer(web.ServerConfig{

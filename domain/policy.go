@@ -115,8 +115,12 @@ func (p ClaimPolicy) Validate(retryWindow, dispatchTimeout time.Duration) error 
 		key   string
 		value time.Duration
 	}{
-		{"fast_ttl", p.FastTTL}, {"retention", p.Retention}, {"payload_retention", p.PayloadRetention},
-		{"lease", p.Lease}, {"backoff.initial", p.Backoff.Initial}, {"backoff.max", p.Backoff.Max},
+		{"fast_ttl", p.FastTTL},
+		{"retention", p.Retention},
+		{"payload_retention", p.PayloadRetention},
+		{"lease", p.Lease},
+		{"backoff.initial", p.Backoff.Initial},
+		{"backoff.max", p.Backoff.Max},
 	} {
 		if d.value <= 0 {
 			bad("%s: must be positive, is %s", d.key, d.value)

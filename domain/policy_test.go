@@ -77,8 +77,10 @@ func TestConflictIsAdmittedWhereSendersChooseIDs(t *testing.T) {
 		platform string
 		want     bool
 	}{
-		{"", "slack", false}, {"", "email", true},
-		{domain.ConflictSuppress, "email", false}, {domain.ConflictAdmit, "slack", true},
+		{"", "slack", false},
+		{"", "email", true},
+		{domain.ConflictSuppress, "email", false},
+		{domain.ConflictAdmit, "slack", true},
 	} {
 		if got := (domain.ClaimPolicy{OnConflict: c.on}).Admits(c.platform); got != c.want {
 			t.Errorf("on_conflict %q admits on %s: %v; want %v", c.on, c.platform, got, c.want)
@@ -107,8 +109,10 @@ func TestJournalTakesWhatDoesNotComeAgain(t *testing.T) {
 		comesAgain bool
 		want       bool
 	}{
-		{domain.StoreDownAuto, true, false}, {domain.StoreDownAuto, false, true},
-		{domain.StoreDownRefuse, false, false}, {domain.StoreDownJournal, true, true},
+		{domain.StoreDownAuto, true, false},
+		{domain.StoreDownAuto, false, true},
+		{domain.StoreDownRefuse, false, false},
+		{domain.StoreDownJournal, true, true},
 	} {
 		if got := (domain.ClaimPolicy{OnStoreDown: c.on}).Journals(c.comesAgain); got != c.want {
 			t.Errorf("on_store_down %s, vendor comes again %v: journals %v; want %v", c.on, c.comesAgain, got, c.want)

@@ -1,6 +1,9 @@
 package domain
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A State is where a receipt stands.
 type State string
@@ -33,12 +36,7 @@ var follows = map[State][]State{
 // MayBecome reports whether a receipt may go from s to next in one step. A replay makes
 // a closed receipt Retrying, due at once.
 func (s State) MayBecome(next State) bool {
-	for _, n := range follows[s] {
-		if n == next {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(follows[s], next)
 }
 
 // Open reports whether the receipt still waits for its end.

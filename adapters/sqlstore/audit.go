@@ -32,14 +32,19 @@ func (s *Store) Audit(ctx context.Context, grace time.Duration, limit int) (port
 			OR r.state = 'retrying' AND r.due_at IS NULL OR r.state = 'dispatching' AND r.lease_until IS NULL`, nil},
 		{"claimed by an instance that is gone, and not taken up", `r.lane IS NOT NULL AND r.state = 'claimed'
 			AND r.holder NOT IN (SELECT i.id FROM instances i WHERE i.alive_until > ?) AND r.claimed_at < ?`, []any{past, past}},
-		{"its lease ran out, and nobody decided on it",
-			`(r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND r.state = 'dispatching' AND r.lease_until < ?`, []any{past}},
+		{
+			"its lease ran out, and nobody decided on it",
+			`(r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND r.state = 'dispatching' AND r.lease_until < ?`,
+			[]any{past},
+		},
 		{"its retry is overdue", `r.due_at IS NOT NULL AND r.state = 'retrying' AND r.due_at < ?`, []any{past}},
 		{"closed, and still waiting for somebody", `(r.lane IS NOT NULL OR r.due_at IS NOT NULL)
 			AND r.state NOT IN ('claimed', 'dispatching', 'retrying')`, nil},
 		{"handled, and not said when", `r.state = 'handled' AND r.handled_at IS NULL`, nil},
-		{"given up, and not to be found as such",
-			`r.state IN ('failed', 'lost', 'discarded') AND r.parked IS NOT TRUE`, nil},
+		{
+			"given up, and not to be found as such",
+			`r.state IN ('failed', 'lost', 'discarded') AND r.parked IS NOT TRUE`, nil,
+		},
 		{"begun, and no attempt counted", `r.state IN ('dispatching', 'handled', 'lost') AND r.attempt = 0`, nil},
 		{"open, and what it carried is gone", `(r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND NOT EXISTS (
 			SELECT 1 FROM payloads p WHERE p.tenant = r.tenant AND p.receipt_id = r.id)`, nil},

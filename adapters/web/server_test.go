@@ -188,16 +188,21 @@ func TestStopDoesNotWaitForUnusedConnections(t *testing.T) {
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	r, err := http.Get("http://" + s.Addr()) // by now the first connection is accepted as well
+	defer func() { _ = c.Close() }()
+	// by the answer to a later one, the first connection is accepted as well
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Body.Close()
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // net/http waits 5
 	defer cancel()

@@ -107,7 +107,7 @@ func (e *endpoint) verify(r *channels.Request) error {
 	if err != nil {
 		return fmt.Errorf("%s: no number of seconds", headerTimestamp)
 	}
-	if r.Now.Sub(time.Unix(int64(seconds), 0)).Abs() > tolerance { //nolint:gosec // 40 bits fit
+	if r.Now.Sub(time.Unix(int64(seconds), 0)).Abs() > tolerance {
 		return fmt.Errorf("%s: more than %s off", headerTimestamp, tolerance)
 	}
 	env, err := readEnvelope(r.Header)

@@ -213,7 +213,7 @@ func emptySecretIsRefused(k *subject) error {
 				delete(c.Secrets, s.Name)
 			}
 			if _, err := k.open(c); err == nil || errors.Is(err, errPanic) {
-				errs = append(errs, fmt.Errorf("%s with %s: got the error %v, want one that refuses it", s.Name, what, err))
+				errs = append(errs, fmt.Errorf("%s with %s: got the error %q, want one that refuses it", s.Name, what, fmt.Sprint(err)))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -186,9 +187,7 @@ func redeliveryHasSameIDs(k *subject) error {
 			return err
 		}
 		retried := k.request(f)
-		for h, values := range k.RetryHeaders {
-			retried.Header[h] = values
-		}
+		maps.Copy(retried.Header, k.RetryHeaders)
 		for _, h := range []string{"User-Agent", "X-Request-Id", "X-Forwarded-For", "Date"} {
 			if !slices.ContainsFunc(k.SignedHeaders, func(s string) bool { return strings.EqualFold(s, h) }) {
 				retried.Header.Set(h, "192.0.2.1")
@@ -199,9 +198,7 @@ func redeliveryHasSameIDs(k *subject) error {
 			"with retry headers": retried,
 			"signed an hour later": k.changed(f, func(r *channels.Request) {
 				r.Now = r.Now.Add(time.Hour)
-				for h, values := range k.RetryHeaders {
-					r.Header[h] = values
-				}
+				maps.Copy(r.Header, k.RetryHeaders)
 			}),
 		} {
 			got, err := k.receive(other, r)
@@ -224,7 +221,7 @@ func unreadableIsTold(k *subject) error {
 	tell := func(fs []fixture, want error) {
 		for _, f := range fs {
 			if _, err := k.receive(e, k.request(f)); !errors.Is(err, want) {
-				errs = append(errs, fmt.Errorf("%s: got the error %v, want one that wraps %w", f.name, err, want))
+				errs = append(errs, fmt.Errorf("%s: got the error %q, want one that wraps %w", f.name, fmt.Sprint(err), want))
 			}
 		}
 	}
@@ -346,7 +343,7 @@ func bodyIsNotKept(k *subject) error {
 		errs = append(errs, different(f.name+", after the buffer of its first delivery was used again", got, want))
 		again, err := k.contents(want)
 		if err != nil || !reflect.DeepEqual(again, content) {
-			errs = append(errs, fmt.Errorf("%s: a copied event decodes to other content once its request is gone (error %v)", f.name, err))
+			errs = append(errs, fmt.Errorf("%s: a copied event decodes to other content once its request is gone (error %q)", f.name, fmt.Sprint(err)))
 		}
 	}
 	return errors.Join(errs...)

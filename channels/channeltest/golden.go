@@ -67,7 +67,7 @@ func writeGolden(dir string, s Spec) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		if err := os.WriteFile(goldenFile(k.dir, f), text, 0o644); err != nil { //nolint:gosec // part of the source
+		if err := os.WriteFile(goldenFile(k.dir, f), text, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}

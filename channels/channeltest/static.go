@@ -29,7 +29,7 @@ func complete(k *subject) error {
 		"Unnumbered": c.Vendor.Unnumbered, "Source": c.Vendor.Source,
 	} {
 		if strings.TrimSpace(text) == "" {
-			errs = append(errs, fmt.Errorf("Vendor.%s is empty: say so in words if there is none", what))
+			errs = append(errs, fmt.Errorf("vendor data: %s is empty: say so in words if there is none", what))
 		}
 	}
 	for name := range k.Credentials.Secrets {

@@ -55,7 +55,7 @@ func TestFixturesGiveTheirContent(t *testing.T) {
 				at = c.Time.Format(time.RFC3339Nano)
 			}
 			got := struct{ channel, thread, sender, name, text, at string }{c.Conversation.ExternalID, c.Conversation.Thread, c.Sender.ID, c.Sender.Name, c.Text, at}
-			if got != (struct{ channel, thread, sender, name, text, at string }(want)) {
+			if got != struct{ channel, thread, sender, name, text, at string }(want) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 			if c.Conversation.ExternalID != ev.Conversation {

@@ -104,7 +104,7 @@ type scratch struct {
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func newScratch() *scratch {
-	return scratches.Get().(*scratch) //nolint:errcheck // the pool holds nothing else
+	return scratches.Get().(*scratch)
 }
 
 // done gives s back, unless a request of unusual size has made it large.
