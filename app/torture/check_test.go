@@ -126,6 +126,8 @@ func TestCheckerFindsWhatIsPlanted(t *testing.T) {
 		}, ""},
 		"at-least-once, and lost":               {least, lost(torture.Killed, "a", 0), "P4"},
 		"lost by a kill":                        {once, lost(torture.Killed, "a", 0), ""},
+		"lost, and killed long after it":        {once, lost(torture.Killed, "a", torture.Lease-time.Second), "P3"},
+		"lost by a drain":                       {once, lost(torture.Ended, "a", 0), "P3"},
 		"lost, and another killed":              {once, lost(torture.Killed, "b", 0), "P3"},
 		"lost, and killed before":               {once, lost(torture.Killed, "a", -time.Minute), "P3"},
 		"lost, cut off until the lease's end":   {once, lost(torture.CutOff, "", torture.Lease), ""},

@@ -31,6 +31,7 @@ const (
 	Genuine = genuine
 	Late    = late
 	Killed  = killed
+	Ended   = terminated
 	CutOff  = cutOff
 	Other   = other
 

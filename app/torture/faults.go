@@ -97,7 +97,7 @@ func serverFaults() []fault {
 	return []fault{
 		{"durable store slow", 2, network(durable, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
 		{"durable store swallowed", 2, network(durable, cutOff, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
-		{"durable store swallowed past the lease", 1, network(durable, cutOff, 5500, 7000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
+		{"durable store swallowed past the lease", 2, network(durable, cutOff, 5500, 7000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
 		{"durable store cut off", 3, network(durable, cutOff, 200, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
 		{"durable store's answers lost", 2, network(durable, cutOff, 200, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
 		{"claims committed, answer lost", 3, spoiled("claim", true)},

@@ -288,7 +288,7 @@ func (r *run) check(ctx context.Context) (Report, error) {
 	if c.holders, err = r.fleet.names(); err != nil {
 		return Report{}, err
 	}
-	c.incidents = r.fleet.incidents
+	c.incidents, c.oneFile = r.fleet.incidents, r.storm.sqlite != ""
 	if err := r.application.log.read(c.begun); err != nil {
 		return Report{}, err
 	}
