@@ -269,7 +269,7 @@ func fastDownIsAnError(t *testing.T, s ports.FastStore) {
 
 func numbered(n int) ports.Mark {
 	var m ports.Mark
-	binary.BigEndian.PutUint32(m[:], uint32(n)) //nolint:gosec // small
+	binary.BigEndian.PutUint32(m[:], uint32(n))
 	return m
 }
 
