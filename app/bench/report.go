@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,13 +9,13 @@ import (
 	"time"
 )
 
-func median[T cmp.Ordered](of []T) T {
+func median[T float64 | time.Duration](of []T) T {
 	s := slices.Sorted(slices.Values(of))
-	return s[len(s)/2]
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // medianOf returns the median of what f says of each.
-func medianOf[S any, T cmp.Ordered](of []S, f func(S) T) T {
+func medianOf[S any, T float64 | time.Duration](of []S, f func(S) T) T {
 	values := make([]T, len(of))
 	for i, s := range of {
 		values[i] = f(s)
