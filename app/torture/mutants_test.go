@@ -10,7 +10,7 @@ import (
 )
 
 // Each patch in testdata/mutants breaks the server in one way, and torture must find it. They take
-// minutes, so they run by hand: TORTURE_MUTANTS="--seed 1 --events 2500 --duration 20s".
+// minutes, so they run by hand: TORTURE_MUTANTS="--seed 2 --events 4000 --duration 40s".
 func TestEachMutantIsCaught(t *testing.T) {
 	args := extra("TORTURE_MUTANTS")
 	if len(args) == 0 {
