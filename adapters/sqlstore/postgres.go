@@ -29,6 +29,8 @@ const batchTimeout = 5 * time.Second
 // session, they are made in each transaction; else once for a connection.
 var pgSettings = map[string]string{
 	"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off", "lock_timeout": "1000",
+	// to plan a begin anew each time costs more than to carry it out
+	"plan_cache_mode": "force_generic_plan",
 }
 
 // localSettings makes pgSettings for one transaction.
