@@ -5,12 +5,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
+// maxSeeds is how many storms a mutant may survive: one that shows only when two rare things
+// meet is caught by about every second.
+const maxSeeds = 5
+
 // Each patch in testdata/mutants breaks the server in one way, and torture must find it. They take
-// minutes, so they run by hand: TORTURE_MUTANTS="--seed 2 --events 4000 --duration 40s".
+// minutes, so they run by hand: TORTURE_MUTANTS="--events 4000 --duration 40s".
 func TestEachMutantIsCaught(t *testing.T) {
 	args := extra("TORTURE_MUTANTS")
 	if len(args) == 0 {
@@ -28,15 +34,18 @@ func TestEachMutantIsCaught(t *testing.T) {
 			do(t, dir, "git", "apply", patch)
 			mutant := filepath.Join(dir, "mutant")
 			do(t, dir, "go", "build", "-buildvcs=false", "-o", mutant, "./app/cmd/admitone")
-			code, text := command(t, mutant, append(onServers(t), args...)...)
-			if code != 1 || !strings.Contains(text, "VIOLATION of") {
-				t.Errorf("exit code %d; want 1 and a violation:\n%s", code, text)
-				return
+			where, text := onServers(t), ""
+			for seed := range maxSeeds {
+				var code int
+				code, text = command(t, mutant, slices.Concat(where, args, []string{"--seed", strconv.Itoa(seed + 1)})...)
+				if _, violations, found := strings.Cut(text, "VIOLATION of"); found && code == 1 {
+					first, _, _ := strings.Cut(violations, "\n")
+					_, last, _ := strings.Cut(text, "FAILED")
+					t.Logf("first: %s; FAILED%s", first, strings.TrimSpace(last))
+					return
+				}
 			}
-			_, violations, _ := strings.Cut(text, "VIOLATION of")
-			first, _, _ := strings.Cut(violations, "\n")
-			_, last, _ := strings.Cut(text, "FAILED")
-			t.Logf("first: %s; FAILED%s", first, strings.TrimSpace(last))
+			t.Errorf("not caught in %d runs; the last one:\n%s", maxSeeds, text)
 		})
 	}
 }
