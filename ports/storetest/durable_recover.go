@@ -217,11 +217,13 @@ func twoTakers(k *trial) {
 		mu    sync.Mutex
 		taken = map[string]string{}
 		total atomic.Int64
+		begin = make(chan struct{})
 	)
 	for i := range takers {
 		name := fmt.Sprintf("taker-%d", i)
 		k.beat(name)
 		wg.Go(func() {
+			<-begin
 			deadline := time.Now().Add(most / 4)
 			mine := func(id string) bool { mu.Lock(); defer mu.Unlock(); return taken[id] == name }
 			for total.Load() < n && time.Now().Before(deadline) {
@@ -242,6 +244,7 @@ func twoTakers(k *trial) {
 			}
 		})
 	}
+	close(begin)
 	wg.Wait()
 	if len(taken) != n {
 		k.Errorf("%d of %d waiting receipts were taken up; want all", len(taken), n)

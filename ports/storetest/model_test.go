@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +32,8 @@ type database struct {
 	alive  map[string]time.Time
 	leases map[string]lease
 	taken  map[domain.Digest]bool // keys of pruned rows, for a bug
+
+	between gap
 }
 
 type row struct {
@@ -50,7 +51,7 @@ type lease struct {
 }
 
 func newModel(bug string) (*model, *model) {
-	db := &database{bug: bug, alive: map[string]time.Time{}, leases: map[string]lease{}, taken: map[domain.Digest]bool{}}
+	db := &database{bug: bug, alive: map[string]time.Time{}, leases: map[string]lease{}, taken: map[domain.Digest]bool{}, between: newGap()}
 	return &model{database: db}, &model{database: db, other: true}
 }
 
@@ -73,9 +74,7 @@ func (m *model) lock(ctx context.Context) error {
 func (m *model) gap(bug string) {
 	if m.has(bug) {
 		m.mu.Unlock()
-		for range 20 {
-			runtime.Gosched()
-		}
+		m.between.wait()
 		m.mu.Lock()
 	}
 }
