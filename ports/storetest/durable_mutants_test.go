@@ -119,7 +119,7 @@ func TestDurableKitCatches(t *testing.T) {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestDurableKitCatches$/^"+promise+"$",
-				"-rapid.nofailfile", "-rapid.shrinktime=1s")
+				"-rapid.nofailfile", "-rapid.shrinktime=1s", "-rapid.checks=2000") // so many that no bug is missed by chance
 			cmd.Env = append(os.Environ(), variable+"="+bug, "GORACE=atexit_sleep_ms=0")
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: TestDurableKitCatches/"+promise+" ") {
