@@ -22,6 +22,21 @@ func Module(c Channel) fx.Option {
 	return fx.Supply(fx.Annotate(c, fx.ResultTags(`group:"channels"`)))
 }
 
+// Check returns an error for each of chs that lacks something, and for each name that two of
+// them have.
+func Check(chs []Channel) error {
+	var errs []error
+	names := make(map[string]bool, len(chs))
+	for _, c := range chs {
+		errs = append(errs, c.complete())
+		if names[c.Name] {
+			errs = append(errs, fmt.Errorf("channel %s: there are two of this name", c.Name))
+		}
+		names[c.Name] = true
+	}
+	return errors.Join(errs...)
+}
+
 func (c Channel) complete() error {
 	if !nameForm.MatchString(c.Name) {
 		return fmt.Errorf("channel %q: a name is made of a-z and 0-9", c.Name)

@@ -80,6 +80,22 @@ func TestEverythingLackingIsToldAtOnce(t *testing.T) {
 	}
 }
 
+func TestTwoChannelsOfOneNameAreRefused(t *testing.T) {
+	t.Parallel()
+	other := whole()
+	other.Name = "other"
+	if err := channels.Check([]channels.Channel{whole(), other}); err != nil {
+		t.Errorf("Check of two channels = %v; want no error", err)
+	}
+	incomplete := channels.Channel{Name: "third", Platform: "toy"}
+	err := channels.Check([]channels.Channel{whole(), other, whole(), incomplete})
+	for _, want := range []string{"channel toy: there are two of this name", "channel third: lacks Open"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v; want an error that says %q", err, want)
+		}
+	}
+}
+
 func TestUses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

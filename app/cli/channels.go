@@ -9,18 +9,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/channels"
 )
 
-func newChannels() *cobra.Command {
+func newChannels(chs []channels.Channel) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "channels",
 		Short: "Print the key table: how each channel tells events apart and what its vendor does",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows := keyTable(app.Channels())
+			rows := keyTable(chs)
 			if asJSON {
 				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")

@@ -17,12 +17,13 @@ import (
 	"github.com/admitone/admitone/adapters/sqlstore"
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/config"
+	"github.com/admitone/admitone/channels"
 )
 
 // checkTimeout bounds each connection that check tries.
 const checkTimeout = 5 * time.Second
 
-func newCheck() *cobra.Command {
+func newCheck(chs []channels.Channel) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "check",
@@ -31,7 +32,7 @@ func newCheck() *cobra.Command {
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := report{w: cmd.OutOrStdout()}
-			check(cmd.Context(), file, &r)
+			check(cmd.Context(), file, chs, &r)
 			if r.errors > 0 {
 				fmt.Fprintf(r.w, "%d error(s)\n", r.errors)
 				return errTold
@@ -61,8 +62,7 @@ func (r *report) line(severity, key, text string) {
 	fmt.Fprintf(r.w, "%-7s  %s%s\n", severity, key, strings.TrimPrefix(text, key))
 }
 
-func check(ctx context.Context, file string, r *report) {
-	chs := app.Channels()
+func check(ctx context.Context, file string, chs []channels.Channel, r *report) {
 	cfg, err := config.Load(file, os.Environ(), chs)
 	if err != nil {
 		for _, f := range config.Errors(err) {

@@ -1,4 +1,7 @@
 // Package cli holds the commands of admitone. Each command is a file.
+//
+// [Main] is also how another module makes a server with channels of its own: see
+// docs/add-a-channel.md.
 package cli
 
 import (
@@ -13,6 +16,9 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"github.com/admitone/admitone/app"
+	"github.com/admitone/admitone/channels"
 )
 
 // Exit codes.
@@ -25,11 +31,26 @@ const (
 // A usageError is a command line that can't be meant.
 type usageError struct{ error }
 
-// Main runs the command that args name and returns the exit code.
-func Main(args []string, stdout, stderr io.Writer) int {
+// Main runs the command that args name, without the program's own name, and returns the exit
+// code: 0 done, 1 the thing asked for failed, 2 wrong usage. SIGINT and SIGTERM end it in good
+// order.
+//
+// The program has the channels of [app.Channels] and, after them, those in private: in every
+// command each is what a built-in one is. A channel that lacks something, or has the name of
+// another, makes every command fail. To leave a built-in channel out, the configuration
+// switches it off.
+//
+// A program calls Main once, from its main function, and exits with its result: demo and
+// torture start the running program again as their servers.
+func Main(args []string, stdout, stderr io.Writer, private ...channels.Channel) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot()
+	chs := append(app.Channels(), private...)
+	if err := channels.Check(chs); err != nil {
+		fmt.Fprintf(stderr, "admitone: %v\n", err)
+		return exitFailed
+	}
+	root := newRoot(chs)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,14 +73,14 @@ func Main(args []string, stdout, stderr io.Writer) int {
 // errTold ends a command that has said itself what failed.
 var errTold = errors.New("failed")
 
-func newRoot() *cobra.Command {
+func newRoot(chs []channels.Channel) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:           "admitone",
 		Short:         "Stands between messaging platforms and your application and hands each event on once",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	},
-		newDemo(), newServe(), newTorture(), newVerify(), newCheck(), newMigrate(), newReceipts(), newChannels(), newSimulate(), newVersion())
+		newDemo(chs), newServe(chs), newTorture(chs), newVerify(chs), newCheck(chs), newMigrate(chs), newReceipts(), newChannels(chs), newSimulate(chs), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root

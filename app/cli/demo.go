@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/child"
 	"github.com/admitone/admitone/channels"
 )
@@ -30,7 +29,7 @@ const (
 	demoPatience = time.Minute
 )
 
-func newDemo() *cobra.Command {
+func newDemo(chs []channels.Channel) *cobra.Command {
 	var keep bool
 	c := &cobra.Command{
 		Use:   "demo",
@@ -41,7 +40,7 @@ requests over HTTP: again and again, many copies at once, to a server that is ki
 The exit code is 0 only if each event was handled exactly once.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd.Context(), cmd.OutOrStdout(), keep)
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), chs, keep)
 		},
 	}
 	c.Flags().BoolVar(&keep, "keep", false, "leave server and application running afterwards, until Ctrl-C")
@@ -62,9 +61,9 @@ type demo struct {
 	fleet       *fleet
 }
 
-func runDemo(ctx context.Context, w io.Writer, keep bool) (err error) {
+func runDemo(ctx context.Context, w io.Writer, chs []channels.Channel, keep bool) (err error) {
 	d := &demo{screen: newScreen(w)}
-	for _, c := range app.Channels() {
+	for _, c := range chs {
 		if c.Simulate != nil {
 			d.chs = append(d.chs, c)
 		}

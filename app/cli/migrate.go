@@ -9,9 +9,10 @@ import (
 	"github.com/admitone/admitone/adapters/sqlstore"
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/config"
+	"github.com/admitone/admitone/channels"
 )
 
-func newMigrate() *cobra.Command {
+func newMigrate(chs []channels.Channel) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:       "migrate up|down|status",
@@ -20,7 +21,7 @@ func newMigrate() *cobra.Command {
 		ValidArgs: []string{"up", "down", "status"},
 		Args:      usage(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := config.Load(file, os.Environ(), app.Channels())
+			cfg, err := config.Load(file, os.Environ(), chs)
 			if err != nil {
 				return err
 			}

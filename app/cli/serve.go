@@ -11,9 +11,10 @@ import (
 
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/config"
+	"github.com/admitone/admitone/channels"
 )
 
-func newServe() *cobra.Command {
+func newServe(chs []channels.Channel) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "serve",
@@ -22,7 +23,6 @@ func newServe() *cobra.Command {
 			"SIGTERM and SIGINT drain: it stops admitting, finishes what is running, and hands back the rest.",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			chs := app.Channels()
 			cfg, err := config.Load(file, os.Environ(), chs)
 			if err != nil {
 				return err

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/domain"
 )
@@ -31,9 +30,8 @@ type simulation struct {
 	interval       time.Duration
 }
 
-func newSimulate() *cobra.Command {
+func newSimulate(chs []channels.Channel) *cobra.Command {
 	var s simulation
-	chs := app.Channels()
 	names := make([]string, len(chs))
 	for i, c := range chs {
 		names[i] = c.Name

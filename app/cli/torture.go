@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/torture"
+	"github.com/admitone/admitone/channels"
 )
 
-func newTorture() *cobra.Command {
+func newTorture(chs []channels.Channel) *cobra.Command {
 	o := torture.Options{}
 	c := &cobra.Command{
 		Use:   "torture",
@@ -36,7 +36,7 @@ run has written stays, under tenants of its own that begin with torture-.`,
 				o.Seed = uint64(rand.Uint32()) //nolint:gosec // it is told, not secret
 			}
 			screen := newScreen(cmd.OutOrStdout())
-			o.Channels, o.Out, o.Live = app.Channels(), screen.w, screen.live
+			o.Channels, o.Out, o.Live = chs, screen.w, screen.live
 			report, err := torture.Run(cmd.Context(), o)
 			switch {
 			case cmd.Context().Err() != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/admitone/admitone/adapters/sqlstore"
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/config"
+	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/domain"
 	"github.com/admitone/admitone/ports"
 )
@@ -22,7 +23,7 @@ const (
 	verifyNamed = 20
 )
 
-func newVerify() *cobra.Command {
+func newVerify(chs []channels.Channel) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "verify",
@@ -33,7 +34,7 @@ func newVerify() *cobra.Command {
 			"a server runs.",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(file, os.Environ(), app.Channels())
+			cfg, err := config.Load(file, os.Environ(), chs)
 			if err != nil {
 				return err
 			}
