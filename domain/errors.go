@@ -22,6 +22,10 @@ var (
 	ErrFenced = errors.New("receipt is held by another or closed")
 	// ErrNotFound: there is no such receipt.
 	ErrNotFound = errors.New("no such receipt")
+	// ErrNotInstalled: there is no such installation.
+	ErrNotInstalled = errors.New("no such installation")
+	// ErrTaken: the id of an installation, or its account on the channel, is that of another.
+	ErrTaken = errors.New("the id or the account is that of another installation")
 	// ErrState: the receipt's state does not allow what was asked.
 	ErrState = errors.New("not allowed in this state")
 )

@@ -36,6 +36,9 @@ type Config struct {
 	DSN        string // postgres://… or, for SQLite, a file
 	Migrate    bool   // apply what is missing of the schema when opened
 	MigrateDSN string // of another role, for migrations; empty: DSN
+	// SecretKeys encrypt installations' secrets: 32 bytes each, in Base64. The first encrypts, each
+	// decrypts. Without one no installation with secrets can be kept.
+	SecretKeys []string
 }
 
 // A Store keeps receipts. It implements ports.DurableStore and ports.Ledger.
@@ -47,6 +50,9 @@ type Store struct {
 
 	claims   *committer // what the vendor waits for
 	progress *committer // begins and settles
+
+	keys      *keyring
+	listenDSN string // for notifications; empty where there are none
 }
 
 var (
@@ -69,9 +75,12 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	} else if err := checkSchema(ctx, c); err != nil {
 		return nil, err
 	}
+	keys, err := newKeyring(c.SecretKeys)
+	if err != nil {
+		return nil, err
+	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{dialect: c.Dialect, cancel: cancel}
-	var err error
+	s := &Store{dialect: c.Dialect, cancel: cancel, keys: keys}
 	switch c.Dialect {
 	case migrations.Postgres:
 		err = s.openPostgres(life, c.DSN)
@@ -98,6 +107,9 @@ func (s *Store) openPostgres(life context.Context, dsn string) error {
 	s.read = s.write
 	// two, so that a claim is not held up by the begins and settles of earlier events
 	pooled := behindProxy(dsn)
+	if !pooled {
+		s.listenDSN = dsn
+	}
 	s.claims = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
 	s.progress = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
 	return nil
@@ -325,8 +337,11 @@ func parseDigest(s string) (d domain.Digest) {
 	return d
 }
 
-// Check connects and refuses a role that Open would refuse. It changes nothing.
+// Check connects and refuses a role or a key that Open would refuse. It changes nothing.
 func Check(ctx context.Context, c Config) error {
+	if _, err := newKeyring(c.SecretKeys); err != nil {
+		return err
+	}
 	var db *sql.DB
 	var err error
 	if c.Dialect == migrations.SQLite {

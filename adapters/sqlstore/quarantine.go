@@ -1,0 +1,95 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/admitone/admitone/migrations"
+	"github.com/admitone/admitone/ports"
+)
+
+// A confinedRow is a row of quarantine.
+type confinedRow struct {
+	Tenant       string
+	ID           string
+	Installation string
+	Until        time.Time
+	KeyID        string
+	Sealed       []byte
+}
+
+func (r confinedRow) place() []string {
+	return []string{"quarantine", r.Tenant, r.ID, r.Installation}
+}
+
+// Confine implements ports.Quarantine.
+func (s *Store) Confine(ctx context.Context, c ports.Confined, limit int) (bool, error) {
+	plain, err := json.Marshal(c.Delivery)
+	if err != nil {
+		return false, fmt.Errorf("sqlstore: quarantine: %w", err)
+	}
+	r := confinedRow{Tenant: c.Tenant, ID: c.ID, Installation: c.Delivery.Installation, Until: c.Until}
+	if r.KeyID, r.Sealed, err = s.keys.seal(plain, r.place()...); err != nil {
+		return false, err
+	}
+	res := s.write.WithContext(ctx).Exec(`
+		INSERT INTO quarantine (tenant, id, installation, until, key_id, sealed)
+		SELECT ?, ?, ?, ?, ?, ?`+s.asBytes()+`
+		WHERE (SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?) < ?`,
+		r.Tenant, s.id(r.ID), r.Installation, s.in(time.Until(r.Until)), r.KeyID, r.Sealed, r.Tenant, r.Installation, limit)
+	return res.RowsAffected > 0, classify(res.Error)
+}
+
+// asBytes ends a parameter of bytes, where a query does not tell its type.
+func (s *Store) asBytes() string {
+	if s.dialect == migrations.Postgres {
+		return "::bytea"
+	}
+	return ""
+}
+
+// Confined implements ports.Quarantine. What was sealed with a key that is gone is left out.
+func (s *Store) Confined(ctx context.Context, tenant, installation, after string, limit int) ([]ports.Confined, error) {
+	cond, args := "q.tenant = ? AND q.installation = ?", []any{tenant, installation}
+	if after != "" {
+		cond, args = cond+" AND q.id > ?", append(args, s.id(after))
+	}
+	var rows []confinedRow
+	err := s.read.WithContext(ctx).Raw(`
+		SELECT q.tenant, q.id, q.installation, q.until, q.key_id, q.sealed FROM quarantine q
+		WHERE `+cond+` ORDER BY q.id LIMIT ?`, append(args, limit)...).Scan(&rows).Error
+	if err != nil {
+		return nil, classify(err)
+	}
+	out := make([]ports.Confined, 0, len(rows))
+	for _, r := range rows {
+		c := ports.Confined{ID: r.ID, Tenant: r.Tenant, Until: r.Until.UTC()}
+		plain, err := s.keys.open(r.KeyID, r.Sealed, r.place()...)
+		if err == nil {
+			err = json.Unmarshal(plain, &c.Delivery)
+		}
+		if err == nil {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// CountConfined implements ports.Quarantine.
+func (s *Store) CountConfined(ctx context.Context, tenant, installation string) (n int, err error) {
+	return n, classify(s.read.WithContext(ctx).Raw(`
+		SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?`, tenant, installation).Scan(&n).Error)
+}
+
+// Release implements ports.Quarantine.
+func (s *Store) Release(ctx context.Context, tenant, id string) error {
+	return s.exec(ctx, `DELETE FROM quarantine WHERE tenant = ? AND id = ?`, tenant, s.id(id))
+}
+
+// PruneConfined implements ports.Quarantine.
+func (s *Store) PruneConfined(ctx context.Context) (int, error) {
+	res := s.write.WithContext(ctx).Exec(`DELETE FROM quarantine WHERE until <= ?`, s.now())
+	return int(res.RowsAffected), classify(res.Error)
+}
