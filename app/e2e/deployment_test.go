@@ -74,6 +74,7 @@ type deployment struct {
 	pg    *proxy                  // before PostgreSQL; nil with embedded stores
 	rd    *proxy                  // before Redis; nil with embedded stores
 	redis *servertest.RedisServer // nil with embedded stores
+	db    servertest.PostgresDatabase
 	extra settings
 
 	mu        sync.Mutex
@@ -86,8 +87,8 @@ type deployment struct {
 func onServers(t *testing.T, extra settings) *deployment {
 	t.Helper()
 	d := embedded(t, nil)
-	db := servertest.Postgres(t).Database(t)
-	dsn, err := url.Parse(db.DSN)
+	d.db = servertest.Postgres(t).Database(t)
+	dsn, err := url.Parse(d.db.DSN)
 	if err != nil {
 		t.Fatalf("DSN: %v", err)
 	}

@@ -57,25 +57,28 @@ func (l *logText) String() string {
 func (d *deployment) serve(own settings) *instance {
 	d.t.Helper()
 	in := d.launch(own)
-	await(d.t, in.name+" admits", func() bool {
-		if !in.runs() {
-			d.t.Fatalf("%s ended at its start: %s", in.name, in.log)
-		}
-		return in.addresses()
-	})
+	in.awaitAdmitting()
 	return in
 }
 
 // launch starts an instance and does not wait.
 func (d *deployment) launch(own settings) *instance {
 	d.t.Helper()
+	return d.start(own, func(config string) *exec.Cmd {
+		return exec.Command(program, "serve", "--config", config) //nolint:noctx // it lives until the clean-up
+	})
+}
+
+// start starts an instance by a command that is made for its configuration.
+func (d *deployment) start(own settings, command func(config string) *exec.Cmd) *instance {
+	d.t.Helper()
 	d.mu.Lock()
 	name := "instance" + strconv.Itoa(len(d.instances)+1)
 	d.mu.Unlock()
 	in := &instance{t: d.t, name: name, log: new(logText), ended: make(chan struct{})}
-	in.cmd = exec.Command(program, "serve", "--config", d.configure(name, own)) //nolint:noctx // it lives until the clean-up
+	in.cmd = command(d.configure(name, own))
 	in.cmd.Dir = d.dir
-	in.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir}
+	in.cmd.Env = append(in.cmd.Env, "PATH="+os.Getenv("PATH"), "HOME="+d.dir)
 	in.cmd.Stdout, in.cmd.Stderr = in.log, in.log
 	// so that it does not outlive a test binary that is killed
 	in.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -94,6 +97,17 @@ func (d *deployment) launch(own settings) *instance {
 		d.clean(in)
 	})
 	return in
+}
+
+// awaitAdmitting waits until the instance admits.
+func (in *instance) awaitAdmitting() {
+	in.t.Helper()
+	await(in.t, in.name+" admits", func() bool {
+		if !in.runs() {
+			in.t.Fatalf("%s ended at its start: %s", in.name, in.log)
+		}
+		return in.addresses()
+	})
 }
 
 // addresses reads from the log where the instance listens, and reports whether it admits.

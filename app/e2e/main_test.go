@@ -24,7 +24,13 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
-	if err := run(m); err != nil {
+	err := error(nil)
+	if file := os.Getenv(configVariable); file != "" {
+		err = serveStopping(stop(os.Getenv(stopVariable)), file)
+	} else {
+		err = run(m)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1) //nolint:forbidigo // the exit code of a test binary is decided here
 	}
