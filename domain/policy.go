@@ -64,7 +64,13 @@ type ClaimPolicy struct {
 	Backoff          Backoff
 	OnStoreDown      StoreDown
 	OnConflict       OnConflict
+	RateLimit        int           // deliveries a second that one instance takes; 0: any number
+	Quarantine       time.Duration // how long requests with a wrong signature are kept; 0: not at all
 }
+
+// MaxQuarantine is the longest that a request with a wrong signature may be kept: long enough
+// to notice that a secret was changed by mistake, and no store of what strangers send.
+const MaxQuarantine = 24 * time.Hour
 
 // DefaultPolicy is the policy of an operator who says nothing.
 func DefaultPolicy() ClaimPolicy {
@@ -125,6 +131,12 @@ func (p ClaimPolicy) Validate(retryWindow, dispatchTimeout time.Duration) error 
 		if d.value <= 0 {
 			bad("%s: must be positive, is %s", d.key, d.value)
 		}
+	}
+	if p.RateLimit < 0 {
+		bad("rate_limit: must not be negative, is %d", p.RateLimit)
+	}
+	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
+		bad("quarantine: must be at most %s, is %s", MaxQuarantine, p.Quarantine)
 	}
 	if p.MaxAttempts < 1 {
 		bad("max_attempts: must be at least 1, is %d", p.MaxAttempts)

@@ -79,6 +79,8 @@ type Durable struct {
 	Migrate bool `yaml:"migrate"`
 	// Another role for migrations. Empty: the same as `dsn`.
 	MigrateDSN Address `yaml:"migrate_dsn"`
+	// Secret. Encrypts the secrets of installations that are kept in the database: 32 bytes in Base64. Of a list the first encrypts and each decrypts. Needed only for such installations, and for `policy.quarantine`.
+	SecretKey Secret `yaml:"secret_key"`
 }
 
 // Fast is the store that saves work and decides nothing.
@@ -148,6 +150,10 @@ type Policy struct {
 	OnStoreDown domain.StoreDown `yaml:"on_store_down" oneof:"auto refuse journal"`
 	// Same event key, other content: `suppress` it as a duplicate or `admit` it as a separate event. Left out, platform email admits and all others suppress.
 	OnConflict domain.OnConflict `yaml:"on_conflict" oneof:"suppress admit"`
+	// How many authentic deliveries of an installation one instance takes in a second, and at once; more are refused in the way that makes the vendor come again. Left out: any number. What a vendor does not send again is lost.
+	RateLimit int `yaml:"rate_limit"`
+	// How long requests to an installation whose signature is wrong are kept, encrypted, so that they can be checked again after a secret was changed by mistake. Left out: they are not kept. At most 24h. Needs `store.durable.secret_key`.
+	Quarantine time.Duration `yaml:"quarantine"`
 }
 
 // Backoff spaces the attempts of one event.

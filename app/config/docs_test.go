@@ -100,7 +100,7 @@ func rows(path string, v reflect.Value, comments map[string]string) []row {
 
 // text returns a default as the file would say it.
 func text(v reflect.Value) string {
-	if d, ok := reflect.TypeAssert[time.Duration](v); ok {
+	if d, ok := reflect.TypeAssert[time.Duration](v); ok && d != 0 {
 		s := strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 		if regexp.MustCompile(`[a-z]$`).MatchString(s) {
 			return s
@@ -205,15 +205,16 @@ func TestSampleIsTheDefaultWithAndWithoutItsComments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(c.Server, want.Server) || c.Store != want.Store || !reflect.DeepEqual(c.Dispatch, want.Dispatch) ||
+	if !reflect.DeepEqual(c.Server, want.Server) || !reflect.DeepEqual(c.Store, want.Store) || !reflect.DeepEqual(c.Dispatch, want.Dispatch) ||
 		c.Policy != want.Policy || c.Channels != nil || c.Tenants != nil {
 		t.Errorf("as it stands it changes defaults: %+v", c)
 	}
 
-	c = mustLoad(t, uncommented(t), "ADMIN_TOKEN=a", "DISPATCH_SECRET=b", "SLACK_SIGNING_SECRET=c", "ACME_SLACK_SIGNING_SECRET=d")
+	c = mustLoad(t, uncommented(t), "ADMIN_TOKEN=a", "DISPATCH_SECRET=b", "SLACK_SIGNING_SECRET=c", "ACME_SLACK_SIGNING_SECRET=d", "SECRET_KEY=e")
 	want.Server.PublicURL, want.Server.AdminToken = "https://hooks.example.com", config.Secret{"a"}
 	want.Dispatch.HTTP.Secret, want.Policy.OnConflict = config.Secret{"b"}, "suppress"
-	if !reflect.DeepEqual(c.Server, want.Server) || c.Store != want.Store || !reflect.DeepEqual(c.Dispatch, want.Dispatch) || c.Policy != want.Policy {
+	want.Store.Durable.SecretKey, want.Policy.RateLimit, want.Policy.Quarantine = config.Secret{"e"}, 100, 15*time.Minute
+	if !reflect.DeepEqual(c.Server, want.Server) || !reflect.DeepEqual(c.Store, want.Store) || !reflect.DeepEqual(c.Dispatch, want.Dispatch) || c.Policy != want.Policy {
 		t.Errorf("with every key in force it changes defaults: %+v", c)
 	}
 	if in, ok := c.Installation("acme-slack"); !ok || in.Secrets["signing_secret"][0] != "d" {

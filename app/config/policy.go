@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"reflect"
 
 	"github.com/admitone/admitone/domain"
 )
@@ -15,6 +17,22 @@ func (c *Config) PolicyFor(channel, installation string) domain.ClaimPolicy {
 		p = p.with(in.Policy)
 	}
 	return p.claim()
+}
+
+// ParsePolicy reads a policy that is kept elsewhere, such as in the database, as a mapping of
+// YAML or JSON, by the rules that hold in the file but for ${…}, which is text. An error is the
+// join of everything that is wrong.
+func ParsePolicy(text []byte) (Policy, error) {
+	p := newProblems()
+	r := reader{problems: p}
+	root, err := r.read("policy", text)
+	if err != nil {
+		return Policy{}, fmt.Errorf("policy: %s", syntax(err))
+	}
+	var policy Policy
+	d := decoder{problems: p}
+	d.fields("policy", root, reflect.ValueOf(&policy).Elem(), nil)
+	return policy, p.join()
 }
 
 // Over returns base with what p says in its place.
@@ -37,6 +55,8 @@ func (p Policy) with(over Policy) Policy {
 		},
 		OnStoreDown: cmp.Or(over.OnStoreDown, p.OnStoreDown),
 		OnConflict:  cmp.Or(over.OnConflict, p.OnConflict),
+		RateLimit:   cmp.Or(over.RateLimit, p.RateLimit),
+		Quarantine:  cmp.Or(over.Quarantine, p.Quarantine),
 	}
 }
 
@@ -51,6 +71,8 @@ func (p Policy) claim() domain.ClaimPolicy {
 		Backoff:          domain.Backoff(p.Backoff),
 		OnStoreDown:      p.OnStoreDown,
 		OnConflict:       p.OnConflict,
+		RateLimit:        p.RateLimit,
+		Quarantine:       p.Quarantine,
 	}
 }
 
@@ -65,5 +87,7 @@ func policyOf(p domain.ClaimPolicy) Policy {
 		Backoff:          Backoff(p.Backoff),
 		OnStoreDown:      p.OnStoreDown,
 		OnConflict:       p.OnConflict,
+		RateLimit:        p.RateLimit,
+		Quarantine:       p.Quarantine,
 	}
 }

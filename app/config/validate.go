@@ -226,7 +226,7 @@ func (c *Config) CheckInstallation(in Installation) error {
 			p.add("secrets."+name, errEmpty)
 		}
 	}
-	c.journalHasPlace("policy.", in.Policy, p)
+	c.hasWhatItNeeds("policy.", in.Policy, p)
 	module, ok := c.modules[in.Channel]
 	if !ok {
 		return p.join()
@@ -291,14 +291,14 @@ func (c *Config) inUse() []string {
 // validatePolicies tells what is wrong at the level where it begins to be wrong, by the key
 // that says so.
 func (c *Config) validatePolicies(p *problems) {
-	c.journalHasPlace("policy.", c.Policy, p)
+	c.hasWhatItNeeds("policy.", c.Policy, p)
 	timeout := c.Dispatch.timeout()
 	general := split(c.Policy.claim().Validate(0, timeout))
 	tellPolicy(p, general, nil, "", "policy.")
 	for _, name := range c.inUse() {
 		section, window := "channels."+name+".policy.", c.modules[name].Vendor.RetryWindow
 		policy := c.Policy.with(c.Channels[name].Policy)
-		c.journalHasPlace(section, c.Channels[name].Policy, p)
+		c.hasWhatItNeeds(section, c.Channels[name].Policy, p)
 		ofChannel := split(policy.claim().Validate(window, timeout))
 		tellPolicy(p, ofChannel, general, " (channel "+name+")", section, "policy.")
 		for t, tenant := range c.Tenants {
@@ -307,7 +307,7 @@ func (c *Config) validatePolicies(p *problems) {
 					continue
 				}
 				own := fmt.Sprintf("tenants.%d.installations.%d.policy.", t, i)
-				c.journalHasPlace(own, in.Policy, p)
+				c.hasWhatItNeeds(own, in.Policy, p)
 				errs := split(policy.with(in.Policy).claim().Validate(window, timeout))
 				tellPolicy(p, errs, ofChannel, " (installation "+in.ID+")", own, section, "policy.")
 			}
@@ -315,7 +315,10 @@ func (c *Config) validatePolicies(p *problems) {
 	}
 }
 
-func (c *Config) journalHasPlace(level string, said Policy, p *problems) {
+func (c *Config) hasWhatItNeeds(level string, said Policy, p *problems) {
+	if said.Quarantine > 0 && !c.Store.Durable.SecretKey.Set() {
+		p.add(level+"quarantine", "needs store.durable.secret_key, which is not set: what is kept is encrypted")
+	}
 	if said.OnStoreDown == domain.StoreDownJournal && c.Store.Journal.Path == "" {
 		p.add(level+"on_store_down", "journal needs store.journal.path, which is empty")
 	}

@@ -302,3 +302,35 @@ func TestFindingsTellWhatIsValidAndWorthALook(t *testing.T) {
 		})
 	}
 }
+
+func TestKeptPolicyIsReadByTheRulesOfTheFile(t *testing.T) {
+	t.Parallel()
+	p, err := config.ParsePolicy([]byte(`{"fast_ttl":"30h","backoff":{"max":"1m"},"rate_limit":5}`))
+	if err != nil || p.FastTTL != 30*time.Hour || p.Backoff.Max != time.Minute || p.RateLimit != 5 {
+		t.Errorf("ParsePolicy = %+v, %v", p, err)
+	}
+	if p, err := config.ParsePolicy(nil); err != nil || p != (config.Policy{}) {
+		t.Errorf("ParsePolicy of nothing = %+v, %v", p, err)
+	}
+	for text, key := range map[string]string{
+		`{"fast_tll":"1h"}`: "policy.fast_tll", `{"lease":"0s"}`: "policy.lease", `[1]`: "policy", `{"guarantee":"twice"}`: "policy.guarantee", `{`: "policy",
+	} {
+		if _, err := config.ParsePolicy([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), key) {
+			t.Errorf("ParsePolicy(%s) = %v; want an error about %s", text, err, key)
+		}
+	}
+}
+
+func TestQuarantineNeedsAKeyAndAnEnd(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"policy: {quarantine: 1h}": "store.durable.secret_key",
+		"store: {durable: {secret_key: k}}\npolicy: {quarantine: 25h}": "at most 24h",
+		"store: {durable: {secret_key: k}}\npolicy: {quarantine: 1h}":  "",
+	} {
+		_, err := load(t, text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q = %v; want %q", text, err, want)
+		}
+	}
+}
