@@ -68,6 +68,22 @@ func (k Key) Lane(conversation string) int64 {
 	return int64(binary.BigEndian.Uint64(d[:8])) //nolint:gosec // all 64 bits are wanted, the sign means nothing
 }
 
+// IsID reports whether s has the form of a tenant's or an installation's id:
+// [a-z0-9][a-z0-9_-]{0,62}.
+func IsID(s string) bool {
+	if len(s) == 0 || len(s) > 63 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		word := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !word && (i == 0 || c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
+
 // StorableID returns id, or "sha256:<hex>" of it if it is longer than MaxID bytes, is not
 // UTF-8 or holds a NUL: equal ids stay equal, and no id is one that a store refuses.
 func StorableID(id string) string {

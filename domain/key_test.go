@@ -116,3 +116,15 @@ func FuzzStorableID(f *testing.F) {
 		}
 	})
 }
+
+func TestIDsHaveTheFormOfTheContract(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]bool{
+		"a": true, "0": true, "acme-slack_2": true, strings.Repeat("a", 63): true,
+		"": false, "-a": false, "_a": false, "Acme": false, "a.b": false, "a\x00": false, "é": false, strings.Repeat("a", 64): false,
+	} {
+		if got := domain.IsID(id); got != want {
+			t.Errorf("IsID(%q) = %t; want %t", id, got, want)
+		}
+	}
+}
