@@ -34,7 +34,7 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 // DigestOf returns the digest of parts. Each part is preceded by its length, so that
 // no two lists of parts that differ have the same input, whatever delimiters they hold.
 func DigestOf(parts ...string) Digest {
-	var stack [512]byte
+	var stack [2048]byte // most events fit, so that nothing is allocated for them
 	b := stack[:0]
 	for _, p := range parts {
 		b = binary.AppendUvarint(b, uint64(len(p)))

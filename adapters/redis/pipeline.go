@@ -38,10 +38,12 @@ type pipeline struct {
 	timeout time.Duration
 
 	mu      sync.Mutex
-	idle    sync.Cond // on mu: busy has become false
+	batch   sync.Cond // on mu: what waits is work's to send, or closed
 	busy    bool      // something is under way; who set it true sees to what has arrived meanwhile
+	batched bool      // what waits is work's to send
 	closed  bool
 	waiting []*call
+	ended   chan struct{} // closed when work has ended
 }
 
 // A call is one command that waits. It belongs to the pipeline until done tells its error,
@@ -60,8 +62,9 @@ var calls = sync.Pool{New: func() any {
 }}
 
 func newPipeline(client goredis.UniversalClient, timeout time.Duration) *pipeline {
-	p := &pipeline{client: client, timeout: timeout}
-	p.idle.L = &p.mu
+	p := &pipeline{client: client, timeout: timeout, ended: make(chan struct{})}
+	p.batch.L = &p.mu
+	go p.work()
 	return p
 }
 
@@ -108,12 +111,10 @@ func (p *pipeline) alone(ctx context.Context, cmd goredis.Cmder) error {
 	err := p.client.Process(bound, cmd)
 	cancel()
 	p.mu.Lock()
-	if len(p.waiting) == 0 {
-		p.rest()
-	} else {
-		go p.work()
-	}
+	p.busy = len(p.waiting) > 0
+	p.batched = p.busy
 	p.mu.Unlock()
+	p.batch.Signal()
 	return given(ctx, err)
 }
 
@@ -125,15 +126,24 @@ func given(ctx context.Context, err error) error {
 	return err
 }
 
-// work sends what waits until nothing does.
+// work sends what waits until the pipeline is closed. It is one goroutine for good: its stack
+// has grown to what go-redis needs.
 func (p *pipeline) work() {
+	defer close(p.ended)
 	batch := make([]*call, 0, maxBatch)
 	for {
 		p.mu.Lock()
+		for !p.batched && (!p.closed || p.busy) {
+			p.batch.Wait()
+		}
 		if len(p.waiting) == 0 {
-			p.rest()
+			p.busy, p.batched = false, false
+			closed := p.closed
 			p.mu.Unlock()
-			return
+			if closed {
+				return
+			}
+			continue
 		}
 		n := min(len(p.waiting), maxBatch)
 		batch = append(batch[:0], p.waiting[:n]...)
@@ -143,12 +153,6 @@ func (p *pipeline) work() {
 		p.mu.Unlock()
 		p.send(batch)
 	}
-}
-
-// rest ends a spell of being busy. p.mu is held.
-func (p *pipeline) rest() {
-	p.busy = false
-	p.idle.Broadcast()
 }
 
 // send executes batch within the time-out. It outlives the contexts of its callers: one who
@@ -170,13 +174,12 @@ func (p *pipeline) send(batch []*call) {
 // close ends the pipeline: what waits gets errClosed, and what is under way is waited for.
 func (p *pipeline) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
 	for _, c := range p.waiting {
 		c.done <- errClosed
 	}
 	p.waiting = nil
-	for p.busy {
-		p.idle.Wait()
-	}
+	p.mu.Unlock()
+	p.batch.Signal()
+	<-p.ended
 }

@@ -42,7 +42,8 @@ func (o *op) finish(err error) {
 }
 
 // A committer commits what has arrived while the last batch was being committed. There is
-// no timer: a change that finds the committer idle is committed at once, alone.
+// no timer: a change that finds the committer idle is committed at once, alone. All batches are
+// one goroutine's, whose stack has grown to what they need.
 //
 // What becomes of a batch is known to apply: it answers each op, or returns those whose
 // outcome it can't tell. These are tried again, which is harmless, until their context ends.
@@ -50,14 +51,17 @@ type committer struct {
 	apply func(ops []*op) (unknown []*op)
 
 	mu      sync.Mutex
+	arrived sync.Cond // on mu: something is pending, or closed
 	pending []*op
-	running bool
 	closed  bool
-	idle    chan struct{} // closed when closed and not running
+	ended   chan struct{} // closed when nothing runs any more
 }
 
 func newCommitter(apply func([]*op) []*op) *committer {
-	return &committer{apply: apply, idle: make(chan struct{})}
+	c := &committer{apply: apply, ended: make(chan struct{})}
+	c.arrived.L = &c.mu
+	go c.run()
+	return c
 }
 
 // submit hands ops over and does not wait.
@@ -71,12 +75,8 @@ func (c *committer) submit(ops ...*op) {
 		return
 	}
 	c.pending = append(c.pending, ops...)
-	start := !c.running
-	c.running = true
 	c.mu.Unlock()
-	if start {
-		go c.run()
-	}
+	c.arrived.Signal()
 }
 
 // wait blocks until o is answered or its context has ended. In the latter case the change
@@ -108,15 +108,15 @@ func (c *committer) wait(o *op) error {
 }
 
 func (c *committer) run() {
+	defer close(c.ended)
 	var delay backoff
 	for {
 		c.mu.Lock()
+		for len(c.pending) == 0 && !c.closed {
+			c.arrived.Wait()
+		}
 		n := min(len(c.pending), maxBatch)
 		if n == 0 {
-			c.running = false
-			if c.closed {
-				close(c.idle)
-			}
 			c.mu.Unlock()
 			return
 		}
@@ -152,19 +152,13 @@ func (c *committer) run() {
 	}
 }
 
-// close lets what runs end and refuses what comes.
+// close lets what runs end and refuses what comes. It blocks until that is done.
 func (c *committer) close() {
 	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return
-	}
 	c.closed = true
-	if !c.running {
-		close(c.idle)
-	}
 	c.mu.Unlock()
-	<-c.idle
+	c.arrived.Signal()
+	<-c.ended
 }
 
 // A backoff spaces the tries of a batch whose outcome is unknown: a store that cuts

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"gorm.io/gorm"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -202,46 +203,96 @@ func merged(counts []ports.DeliveryCount) []ports.DeliveryCount {
 }
 
 func (s *Store) countDeliveries(ctx context.Context, counts []ports.DeliveryCount) ([]ports.DeliveryCount, error) {
-	uuid := "TEXT"
+	var done []int
+	var err error
 	if s.dialect == migrations.Postgres {
-		uuid = "uuid"
+		done, err = s.pgCount(ctx, counts)
+	} else {
+		done, err = s.liteCount(ctx, counts)
 	}
-	values := make([]string, len(counts))
-	args := make([]any, 0, 4*len(counts)+1)
+	if err != nil {
+		return nil, err
+	}
+	added := make([]bool, len(counts))
+	for _, n := range done {
+		added[n] = true
+	}
+	var left []ports.DeliveryCount
 	for i, c := range counts {
-		values[i] = "(?, CAST(? AS " + uuid + "), CAST(? AS INTEGER), CAST(? AS INTEGER))"
+		if !added[i] {
+			left = append(left, c)
+		}
+	}
+	return left, nil
+}
+
+// pgCount adds counts to their receipts and returns the indexes of those that it added. What is
+// locked is found once, before anything is changed: a plan may carry a subquery of a condition
+// out for each row.
+func (s *Store) pgCount(ctx context.Context, counts []ports.DeliveryCount) (done []int, err error) {
+	tenants, events := make([]string, len(counts)), make([]pgtype.UUID, len(counts))
+	ns, attempts := make([]int32, len(counts)), make([]int32, len(counts))
+	for i, c := range counts {
+		tenants[i], events[i] = c.Tenant, pgDigest(c.Event)
+		ns[i], attempts[i] = int32(c.N), int32(c.VendorAttempt) //nolint:gosec // the intake bounds both
+	}
+	db, err := s.write.DB()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.QueryContext(ctx, `
+		WITH found AS MATERIALIZED (
+			SELECT r.tenant, r.id, v.n, v.attempt, v.place
+			FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
+			JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
+			FOR UPDATE OF r SKIP LOCKED)
+		UPDATE receipts
+		SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
+		FROM found
+		WHERE receipts.tenant = found.tenant AND receipts.id = found.id
+		RETURNING found.place - 1`, tenants, events, ns, attempts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		done = append(done, n)
+	}
+	return done, rows.Err()
+}
+
+func (s *Store) liteCount(ctx context.Context, counts []ports.DeliveryCount) (done []int, err error) {
+	values := make([]string, len(counts))
+	args := make([]any, 0, 4*len(counts))
+	for i, c := range counts {
+		values[i] = "(?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))"
 		args = append(args, c.Tenant, c.Event.String(), c.N, c.VendorAttempt)
 	}
-	args = append(args, s.locked())
 	var got []struct {
 		Tenant      string
 		EventDigest string
 	}
-	greatest := "max"
-	if s.dialect == migrations.Postgres {
-		greatest = "greatest"
-	}
-	// SQLite knows the columns of VALUES by these names alone. What is locked is found once, before
-	// anything is changed: a plan may carry a subquery of a condition out for each row.
-	err := s.write.WithContext(ctx).Raw(`
-		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x),
-		found AS MATERIALIZED (
-			SELECT r.tenant, r.id, v.n, v.attempt FROM v JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event ?)
+	// SQLite knows the columns of VALUES by these names alone, and returns none of theirs
+	err = s.write.WithContext(ctx).Raw(`
+		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x)
 		UPDATE receipts
-		SET deliveries = deliveries + found.n, vendor_attempt = `+greatest+`(vendor_attempt, found.attempt)
-		FROM found
-		WHERE receipts.tenant = found.tenant AND receipts.id = found.id
+		SET deliveries = deliveries + v.n, vendor_attempt = max(vendor_attempt, v.attempt)
+		FROM v
+		WHERE receipts.tenant = v.tenant AND receipts.event_digest = v.event
 		RETURNING receipts.tenant, receipts.event_digest`, args...).Scan(&got).Error
 	if err != nil {
 		return nil, err
 	}
-	done := make(map[string]bool, len(got))
 	for _, g := range got {
-		done[g.Tenant+"\x00"+parseDigest(g.EventDigest).String()] = true
+		done = append(done, slices.IndexFunc(counts, func(c ports.DeliveryCount) bool {
+			return c.Tenant == g.Tenant && c.Event == parseDigest(g.EventDigest)
+		}))
 	}
-	return slices.DeleteFunc(slices.Clone(counts), func(c ports.DeliveryCount) bool {
-		return done[c.Tenant+"\x00"+c.Event.String()]
-	}), nil
+	return done, nil
 }
 
 // AcquireLease implements ports.DurableStore.

@@ -30,68 +30,69 @@ func decodeJSON(body []byte) (domain.Content, error) {
 	if err != nil {
 		return domain.Content{}, err
 	}
-	event := field(root, "event")
-	var in inner
-	in.read(event)
+	var env envelope
+	env.read(root)
+	var event, within inner
+	event.read(env.event)
 	// An edit and a deletion tell of the message within; their own ts is that of the event.
-	message := event
-	switch text(field(event, "subtype")) {
+	message, subtype := &event, text(event.subtype)
+	switch subtype {
 	case "message_changed":
-		message = field(event, "message")
+		message = &within
+		within.read(event.message)
 	case "message_deleted":
-		message = field(event, "previous_message")
+		message = &within
+		within.read(event.previous)
 	}
 	c := domain.Content{
 		Conversation: domain.Conversation{
-			ExternalID: domain.StorableID(in.conversation()),
-			Thread:     clean(thread(event, message)),
+			ExternalID: domain.StorableID(event.conversation()),
+			Thread:     clean(thread(&event, message)),
 		},
-		Sender: sender(event, message),
-		Time:   eventTime(root, event),
+		Sender: sender(&event, message),
+		Time:   eventTime(&env, &event),
 		Raw:    validJSON(body),
 	}
-	if text(field(event, "subtype")) != "message_deleted" {
-		c.Text = clean(text(field(message, "text")))
-		c.Attachments = files(message)
+	if subtype != "message_deleted" {
+		c.Text = clean(text(message.text))
+		c.Attachments = files(message.files)
 	}
 	return c, nil
 }
 
 // thread returns the ts of the message that the thread of message begins with: its own if
 // it has not been replied to. It is empty for events that are about no message.
-func thread(event, message gjson.Result) string {
-	switch text(field(event, "type")) {
+func thread(event, message *inner) string {
+	switch text(event.kind) {
 	case "message", "app_mention":
 	default:
-		return text(field(field(event, "assistant_thread"), "thread_ts"))
+		return text(field(event.assistant, "thread_ts"))
 	}
-	return firstText(field(message, "thread_ts"), field(message, "ts"))
+	return firstText(message.threadTS, message.ts)
 }
 
 // sender returns who caused event. Of a bot without a user the bot is named; of an edit the
 // editor, if Slack tells, else the author.
-func sender(event, message gjson.Result) domain.Sender {
-	user := field(message, "user")
+func sender(event, message *inner) domain.Sender {
+	user := message.user
 	if user.IsObject() { // team_join and its kin bring the whole user
 		return domain.Sender{ID: clean(text(field(user, "id"))), Name: clean(firstText(field(user, "real_name"), field(user, "name")))}
 	}
-	if editor := text(field(field(message, "edited"), "user")); editor != "" && text(field(event, "subtype")) == "message_changed" {
+	if editor := text(field(message.edited, "user")); editor != "" && text(event.subtype) == "message_changed" {
 		if editor != text(user) {
 			return domain.Sender{ID: clean(editor)}
 		}
 	}
-	profile := field(message, "user_profile")
 	return domain.Sender{
-		ID: clean(firstText(user, field(message, "bot_id"), field(field(event, "assistant_thread"), "user_id"), field(event, "user_id"))),
-		Name: clean(firstText(field(message, "username"), field(profile, "display_name"), field(profile, "real_name"),
-			field(field(message, "bot_profile"), "name"))),
+		ID: clean(firstText(user, message.bot, field(event.assistant, "user_id"), event.userID)),
+		Name: clean(firstText(message.username, field(message.profile, "display_name"), field(message.profile, "real_name"),
+			field(message.botProfile, "name"))),
 	}
 }
 
-// files returns the files of message. Their URLs need the app's token; a file of a shared
+// files returns the files in list. Their URLs need the app's token; a file of a shared
 // channel (file_access check_file_info) has none, and only files.info tells more of it.
-func files(message gjson.Result) []domain.Attachment {
-	list := field(message, "files")
+func files(list gjson.Result) []domain.Attachment {
 	if !list.IsArray() {
 		return nil
 	}
@@ -120,9 +121,9 @@ func size(v gjson.Result) int64 {
 
 // eventTime returns when the event took place. A message without event_ts has a ts; what
 // has neither was dispatched at event_time, in whole seconds.
-func eventTime(root, event gjson.Result) time.Time {
-	for _, v := range []gjson.Result{field(event, "event_ts"), field(event, "ts"), field(root, "event_time"), field(root, "minute_rate_limited")} {
-		if t := parseTS(text(v)); !t.IsZero() {
+func eventTime(env *envelope, event *inner) time.Time {
+	for _, v := range []*gjson.Result{&event.eventTS, &event.ts, &env.time, &env.limitedAt} {
+		if t := parseTS(text(*v)); !t.IsZero() {
 			return t
 		}
 	}

@@ -30,16 +30,26 @@ func (e endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 
 // An envelope holds the values of a JSON request that tell which event it brings.
 type envelope struct {
-	kind, challenge, eventID, app   gjson.Result
-	team, enterprise, orgWide, auth gjson.Result
-	event                           gjson.Result
+	kind, challenge, eventID, app gjson.Result
+	at                            installation
+	auth                          gjson.Result // the first of the authorizations
+	authorized                    installation // what that says
+	event                         gjson.Result
+	time, limitedAt               gjson.Result
 }
 
-// An inner holds those of the event in it.
+// An installation holds those that tell where the app is installed, and as whom.
+type installation struct {
+	team, enterprise, orgWide, isBot, user gjson.Result
+}
+
+// An inner holds those of the event in an envelope, or of a message within the event.
 type inner struct {
-	kind, subtype, channel, channelID, item, thread gjson.Result
-	ts, eventTS, user, message                      gjson.Result
-	app, bot, botProfile                            gjson.Result
+	kind, subtype, channel, channelID, item, assistant gjson.Result
+	ts, eventTS, threadTS, message, previous           gjson.Result
+	user, userID, profile, username, edited            gjson.Result
+	app, bot, botProfile                               gjson.Result
+	text, files                                        gjson.Result
 }
 
 func extractJSON(body []byte) (channels.Batch, error) {
@@ -134,8 +144,10 @@ func keep(at *gjson.Result, v gjson.Result) {
 	}
 }
 
-// read fills e from root.
+// read fills e from root. To ask for the values one by one would go through the whole of it
+// for each.
 func (e *envelope) read(root gjson.Result) {
+	var authorizations gjson.Result
 	root.ForEach(func(name, v gjson.Result) bool {
 		switch name.Str {
 		case "type":
@@ -144,68 +156,116 @@ func (e *envelope) read(root gjson.Result) {
 			keep(&e.challenge, v)
 		case "event_id":
 			keep(&e.eventID, v)
+		case "event_time":
+			keep(&e.time, v)
+		case "minute_rate_limited":
+			keep(&e.limitedAt, v)
 		case "api_app_id":
 			keep(&e.app, v)
-		case "team_id":
-			keep(&e.team, v)
-		case "enterprise_id":
-			keep(&e.enterprise, v)
-		case "is_enterprise_install":
-			keep(&e.orgWide, v)
 		case "authorizations":
-			keep(&e.auth, v)
+			keep(&authorizations, v)
 		case "event":
 			keep(&e.event, v)
+		default:
+			e.at.keep(name.Str, v)
 		}
 		return true
 	})
-	e.auth = element(e.auth)
+	e.auth = element(authorizations)
+	if e.auth.IsObject() {
+		e.auth.ForEach(func(name, v gjson.Result) bool {
+			e.authorized.keep(name.Str, v)
+			return true
+		})
+	}
 }
 
-// read fills in from event.
+func (i *installation) keep(name string, v gjson.Result) {
+	switch name {
+	case "team_id":
+		keep(&i.team, v)
+	case "enterprise_id":
+		keep(&i.enterprise, v)
+	case "is_enterprise_install":
+		keep(&i.orgWide, v)
+	case "is_bot":
+		keep(&i.isBot, v)
+	case "user_id":
+		keep(&i.user, v)
+	}
+}
+
+// read fills in from event, unless that is no object.
 func (in *inner) read(event gjson.Result) {
+	if !event.IsObject() {
+		return
+	}
 	event.ForEach(func(name, v gjson.Result) bool {
-		switch name.Str {
-		case "type":
-			keep(&in.kind, v)
-		case "subtype":
-			keep(&in.subtype, v)
-		case "channel":
-			keep(&in.channel, v)
-		case "channel_id":
-			keep(&in.channelID, v)
-		case "item":
-			keep(&in.item, v)
-		case "assistant_thread":
-			keep(&in.thread, v)
-		case "ts":
-			keep(&in.ts, v)
-		case "event_ts":
-			keep(&in.eventTS, v)
-		case "user":
-			keep(&in.user, v)
-		case "message":
-			keep(&in.message, v)
-		case "app_id":
-			keep(&in.app, v)
-		case "bot_id":
-			keep(&in.bot, v)
-		case "bot_profile":
-			keep(&in.botProfile, v)
+		if at := in.place(name.Str); at != nil {
+			keep(at, v)
 		}
 		return true
 	})
+}
+
+// place returns where the value called name is kept, nil if it is not.
+func (in *inner) place(name string) *gjson.Result {
+	switch name {
+	case "type":
+		return &in.kind
+	case "subtype":
+		return &in.subtype
+	case "channel":
+		return &in.channel
+	case "channel_id":
+		return &in.channelID
+	case "item":
+		return &in.item
+	case "assistant_thread":
+		return &in.assistant
+	case "ts":
+		return &in.ts
+	case "event_ts":
+		return &in.eventTS
+	case "thread_ts":
+		return &in.threadTS
+	case "message":
+		return &in.message
+	case "previous_message":
+		return &in.previous
+	case "user":
+		return &in.user
+	case "user_id":
+		return &in.userID
+	case "user_profile":
+		return &in.profile
+	case "username":
+		return &in.username
+	case "edited":
+		return &in.edited
+	case "app_id":
+		return &in.app
+	case "bot_id":
+		return &in.bot
+	case "bot_profile":
+		return &in.botProfile
+	case "text":
+		return &in.text
+	case "files":
+		return &in.files
+	}
+	return nil
 }
 
 // account returns the workspace or organisation whose installation the event was sent to.
 // Only the authorization tells it: team_id of the envelope, and the more so that of the
 // event, may be the other workspace of a shared channel.
 func (e *envelope) account() string {
-	team, enterprise, orgWide := e.team, e.enterprise, e.orgWide
+	at := &e.at
 	if e.auth.Exists() {
-		team, enterprise, orgWide = field(e.auth, "team_id"), field(e.auth, "enterprise_id"), field(e.auth, "is_enterprise_install")
+		at = &e.authorized
 	}
-	return account(text(team), text(enterprise), orgWide.String() == "true")
+	return account(text(at.team), text(at.enterprise), at.orgWide.String() == "true")
 }
 
 // account returns what an installation is called: an organisation's by the enterprise, any other by the team.
@@ -230,7 +290,7 @@ func (e *envelope) id(in *inner, body string) string {
 	if at == "" {
 		return "fallback:" + domain.DigestOf("body", body).String()
 	}
-	return "fallback:" + domain.DigestOf("event", text(e.app), text(e.team), text(in.kind), text(in.subtype),
+	return "fallback:" + domain.DigestOf("event", text(e.app), text(e.at.team), text(in.kind), text(in.subtype),
 		in.channel.Raw, in.user.Raw, in.item.Raw, at).String()
 }
 
@@ -278,7 +338,7 @@ func (e *envelope) own(in *inner) bool {
 		return true
 	}
 	user := text(in.user)
-	return user != "" && field(e.auth, "is_bot").Type == gjson.True && text(field(e.auth, "user_id")) == user
+	return user != "" && e.authorized.isBot.Type == gjson.True && text(e.authorized.user) == user
 }
 
 // conversation returns the channel in which the event took place, empty if in none.
@@ -293,7 +353,7 @@ func (in *inner) conversation() string {
 	case in.item.IsObject():
 		return text(field(in.item, "channel"))
 	}
-	return text(field(in.thread, "channel_id"))
+	return text(field(in.assistant, "channel_id"))
 }
 
 // field returns what stands under name in o. Of equal names the first counts, and o must be
