@@ -36,15 +36,22 @@ type Channel struct {
 
 	// Open returns the endpoint for one set of credentials. It is called once per
 	// installation, so what can be prepared is prepared here. An error says which secret or
-	// setting is unfit, and holds no secret.
+	// setting is unfit, and holds no secret. A channel has either Open, if the vendor calls, or
+	// OpenPoll, if it has to be asked.
 	Open func(Credentials) (Endpoint, error)
+	// OpenPoll returns how the account of a set of credentials is polled. It asks nobody, and
+	// is otherwise as Open.
+	OpenPoll func(Credentials) (Poll, error)
 	// Decode reads the content of an admitted event from the payload that Extract made for
 	// it. It is called when the event is dispatched, by any instance, at any later time.
 	// An error wraps domain.ErrUnreadable.
 	Decode func(e domain.Event) (domain.Content, error)
 	// Simulate returns the genuine request that the vendor would send for s, so that a
-	// newcomer can see the channel work. The request's URL is s.URL.
+	// newcomer can see the channel work. The request's URL is s.URL. Of a channel with Open.
 	Simulate func(c Credentials, s Simulation) (*http.Request, error)
+	// SimulateVendor returns the vendor of a channel with OpenPoll, as it would be reached at
+	// address (scheme, host and port), and the credentials with which it is polled there.
+	SimulateVendor func(address string) (Simulator, Credentials, error)
 	// Example is an invented account with invented secrets, with which the demo and
 	// simulators work unless told otherwise. Nothing real is opened by it.
 	Example Credentials
@@ -113,7 +120,7 @@ type Vendor struct {
 	MessageKey string // what the message key is made of
 	Unnumbered string // kinds that have no id and are never repeated
 
-	Deadline    time.Duration // how long the vendor waits for an answer
+	Deadline    time.Duration // how long the vendor waits for an answer; 0 if it is polled
 	RetryWindow time.Duration // how long it may send an event again, by any of its ways
 	// ComesAgain says that the vendor sends an event again after a 503, so that refusing
 	// loses nothing.

@@ -47,12 +47,13 @@ func (c Channel) complete() error {
 		lacks bool
 	}{
 		{"Platform", c.Platform == ""},
-		{"Open", c.Open == nil},
+		{"Open or OpenPoll, one of them", (c.Open == nil) == (c.OpenPoll == nil)},
 		{"Decode", c.Decode == nil},
-		{"Simulate", c.Simulate == nil},
+		{"Simulate", c.Simulate == nil && !c.Polled()},
+		{"SimulateVendor", c.SimulateVendor == nil && c.Polled()},
 		{"Vendor.EventID", c.Vendor.EventID == ""},
 		{"Vendor.RetryWindow", c.Vendor.RetryWindow == 0},
-		{"Vendor.Deadline", c.Vendor.Deadline == 0},
+		{"Vendor.Deadline", c.Vendor.Deadline == 0 && !c.Polled()},
 		{"Vendor.Behaviour", c.Vendor.Behaviour == ""},
 		{"Example.Account", c.Example.Account == ""},
 	} {
@@ -67,6 +68,9 @@ func (c Channel) complete() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Polled reports whether the vendor has to be asked: then no address leads to the channel.
+func (c Channel) Polled() bool { return c.OpenPoll != nil }
 
 // Uses reports whether the vendor calls with method.
 func (c Channel) Uses(method string) bool {

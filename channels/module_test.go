@@ -28,6 +28,21 @@ func whole() channels.Channel {
 	}
 }
 
+func openNothing(channels.Credentials) (channels.Poll, error) { return channels.Poll{}, nil }
+
+func TestPolledChannelNeedsNoDeadline(t *testing.T) {
+	t.Parallel()
+	c := whole()
+	c.Open, c.Simulate, c.Vendor.Deadline = nil, nil, 0
+	c.OpenPoll = openNothing
+	c.SimulateVendor = func(string) (channels.Simulator, channels.Credentials, error) {
+		return nil, channels.Credentials{}, nil
+	}
+	if err := fx.New(fx.NopLogger, channels.Module(c)).Err(); err != nil || !c.Polled() || whole().Polled() {
+		t.Errorf("Module of a polled channel: %v; polled %t, of a webhook %t; want nil, true, false", err, c.Polled(), whole().Polled())
+	}
+}
+
 func TestModuleJoinsTheGroup(t *testing.T) {
 	t.Parallel()
 	type all struct {
@@ -59,6 +74,8 @@ func TestIncompleteChannelIsRefused(t *testing.T) {
 		"Vendor.EventID":     func(c *channels.Channel) { c.Vendor.EventID = "" },
 		"Vendor.RetryWindow": func(c *channels.Channel) { c.Vendor.RetryWindow = 0 },
 		"Vendor.Deadline":    func(c *channels.Channel) { c.Vendor.Deadline = 0 },
+		"OpenPoll, one of":   func(c *channels.Channel) { c.OpenPoll = openNothing },
+		"SimulateVendor":     func(c *channels.Channel) { c.Open, c.OpenPoll = nil, openNothing },
 		"Vendor.Behaviour":   func(c *channels.Channel) { c.Vendor.Behaviour = "" },
 		"Example.Account":    func(c *channels.Channel) { c.Example.Account = "" },
 		"Secrets[key]":       func(c *channels.Channel) { c.Example.Secrets = nil },

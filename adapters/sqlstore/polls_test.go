@@ -1,0 +1,38 @@
+package sqlstore_test
+
+import (
+	"testing"
+
+	"github.com/admitone/admitone/adapters/sqlstore"
+	"github.com/admitone/admitone/ports/storetest"
+)
+
+func TestSQLiteKeepsThePromisesOfPolls(t *testing.T) {
+	t.Parallel()
+	storetest.Polls(t, func(t *testing.T) storetest.PollSubject {
+		return pollSubject(t, liteConfig(t))
+	})
+}
+
+func TestPostgresKeepsThePromisesOfPolls(t *testing.T) {
+	t.Parallel()
+	databases := shelf{owner: t}
+	storetest.Polls(t, func(t *testing.T) storetest.PollSubject {
+		return pollSubject(t, databases.take(t))
+	})
+}
+
+func TestPostgresBehindAPoolingProxyKeepsThePromisesOfPolls(t *testing.T) {
+	t.Parallel()
+	databases := shelf{owner: t}
+	storetest.Polls(t, func(t *testing.T) storetest.PollSubject {
+		c := databases.take(t)
+		c.DSN += "&default_query_exec_mode=exec"
+		return pollSubject(t, c)
+	})
+}
+
+func pollSubject(t *testing.T, c sqlstore.Config) storetest.PollSubject {
+	t.Helper()
+	return storetest.PollSubject{Store: open(t, c), Other: open(t, c)}
+}

@@ -1,0 +1,2 @@
+-- Keeps the place of row-level security.
+INSERT INTO schema_steps (version) VALUES (2);

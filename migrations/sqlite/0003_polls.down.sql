@@ -1,0 +1,2 @@
+DROP TABLE polls;
+DELETE FROM schema_steps WHERE version = 3;
