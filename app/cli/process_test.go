@@ -34,6 +34,11 @@ type process struct {
 // start runs the program in a folder of its own until it ends or the test does.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, program, env, args...)
+}
+
+func startProgram(t *testing.T, program string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{
 		Cmd:   exec.Command(program, args...), //nolint:noctx // it lives until the clean-up
 		lines: make(chan string, 1000), ended: make(chan struct{}),

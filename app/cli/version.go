@@ -18,10 +18,25 @@ func newVersion() *cobra.Command {
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "admitone %s\ncommit %s\n%s %s/%s\n",
-				version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				release(), commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
+}
+
+// release returns which Admitone this is. In another module's program it is the one that the
+// module requires, and the module is named, since the commit below is its own.
+func release() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/admitone/admitone" {
+			return m.Version + " in " + info.Main.Path
+		}
+	}
+	return version
 }
 
 // commit returns what the Go command noted of the checkout that the binary was built from.
