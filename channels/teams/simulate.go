@@ -96,12 +96,11 @@ func simulateToken(appID string, now time.Time) (string, error) {
 	if !ok {
 		return "", errors.New("the simulator's key: not a private key of RSA")
 	}
-	t := jwt.NewWithClaims(jwt.SigningMethodRS256, claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: simulatorIssuer, Audience: jwt.ClaimStrings{appID},
-			NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(time.Hour)),
-		},
-		ServiceURL: simulatorService,
+	t := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+		"iss": simulatorIssuer,
+		"aud": appID, // a string, as Microsoft writes it: the verifier of its SDK refuses a list of one
+		"nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		"serviceurl": simulatorService,
 	})
 	t.Header["kid"] = jwk.Marshal().KID
 	token, err := t.SignedString(private)
