@@ -47,7 +47,8 @@ type Spec struct {
 	// Conflicts lists the fixtures that bear the id of another one with other content on purpose.
 	Conflicts []string
 	// ByContent lists the fixtures whose events the vendor gives no id, so that the channel
-	// makes one of their content: it may follow from every key in them.
+	// makes one of their content: it may follow from every key in them, and must follow from
+	// all that the digest follows from.
 	ByContent []string
 
 	// SignedHeaders are those without each of which Verify must refuse. Where there are none,
@@ -92,6 +93,15 @@ func Check(dir, name string, s Spec) error {
 		}
 	}
 	return fmt.Errorf("there is no check %s of this channel", name)
+}
+
+// Names returns the names of all checks, in the order of Run. It is for tests of the kit itself.
+func Names() []string {
+	var names []string
+	for _, c := range checks() {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 // A check looks at one promise.

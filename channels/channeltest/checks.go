@@ -24,6 +24,7 @@ func checks() []check {
 		{"Golden", "the fixtures give the events and the content in their golden files", always, golden},
 		{"EventsAreStorable", "every event can be stored, decoded and dispatched", always, eventsAreStorable},
 		{"FixturesHaveDistinctIDs", "events with other content have other ids", always, fixturesHaveDistinctIDs},
+		{"ContentMakesTheID", "where the vendor gives no id, events with other content have other ids", hasByContent, contentMakesTheID},
 		{"RedeliveryHasSameIDs", "the same bytes are the same event, whatever the headers say", always, redeliveryHasSameIDs},
 		{"FirstOfDuplicateKeysCounts", "keys of JSON are matched in their exact case, and of two the first counts", always, firstOfDuplicateKeysCounts},
 		{"UnreadableIsTold", "a delivery that can't be read, or is for nobody here, is told as such", hasUnreadable, unreadableIsTold},
@@ -43,4 +44,5 @@ func signsTime(s Spec) bool        { return s.Tolerance > 0 }
 func hasSignedHeaders(s Spec) bool { return len(s.SignedHeaders) > 0 }
 func hasRefused(s Spec) bool       { return len(s.Refused) > 0 }
 func hasSecrets(s Spec) bool       { return len(s.Credentials.Secrets) > 0 }
+func hasByContent(s Spec) bool     { return len(s.ByContent) > 0 }
 func hasUnreadable(s Spec) bool    { return len(s.Unreadable)+len(s.UnknownRecipient) > 0 }

@@ -35,6 +35,7 @@ func toySpec(bug string) channeltest.Spec {
 		Tolerance:     tolerance,
 		Refused:       []string{"forged"},
 		Unreadable:    []string{"array"},
+		ByContent:     []string{"poke"},
 		SignedHeaders: []string{"Toy-Timestamp", "Toy-Signature"},
 		BodySigned:    true,
 		RetryHeaders:  http.Header{"Toy-Retry": {"3"}},
@@ -257,16 +258,20 @@ func (e *toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
 		return channels.Batch{}, unreadable
 	}
 	get := func(key string) string { return payload.Get(key).String() }
+	last := func(key string) (value string) {
+		payload.ForEach(func(k, v gjson.Result) bool {
+			if k.String() == key {
+				value = v.String()
+			}
+			return true
+		})
+		return value
+	}
 	if e.is("last of two keys counts") {
-		get = func(key string) (value string) {
-			payload.ForEach(func(k, v gjson.Result) bool {
-				if k.String() == key {
-					value = v.String()
-				}
-				return true
-			})
-			return value
-		}
+		get = last
+	}
+	if e.is("last of two keys counts where there is no id") && get("kind") == "poke" {
+		get = last
 	}
 	if e.is("case of keys ignored") {
 		get = func(key string) (value string) {
@@ -293,6 +298,10 @@ func (e *toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
 		ev.MessageKey = domain.StorableID("message:" + payload.Get("message").Raw)
 	case "edit":
 		ev.Kind = domain.MessageEdited
+	case "poke":
+		if ev.ID == "" {
+			ev.ID = "poke:" + ev.Digest.String()
+		}
 	}
 	e.breakEvent(&ev, r, payload)
 	return channels.Batch{Events: []domain.Event{ev}}, nil
@@ -315,6 +324,14 @@ func (e *toyEndpoint) breakEvent(ev *domain.Event, r *channels.Request, payload 
 		ev.ID = rand.Text()
 	case "missing id shared by all":
 		ev.ID = domain.StorableID("toy:" + payload.Get("event").String())
+	case "id of content from the text alone":
+		if strings.HasPrefix(ev.ID, "poke:") {
+			ev.ID = domain.StorableID("poke:" + payload.Get("text").String())
+		}
+	case "id of content the same for all":
+		if strings.HasPrefix(ev.ID, "poke:") {
+			ev.ID = "poke:"
+		}
 	case "id that can't be stored":
 		ev.ID = payload.Get("event").String()
 	case "conversation that can't be stored":
