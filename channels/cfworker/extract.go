@@ -29,23 +29,16 @@ func (e *endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	if !e.recipients.include(env.to) {
 		return channels.Batch{}, fmt.Errorf("relayed mail: %w", domain.ErrUnknownRecipient)
 	}
-	id, err := email.Identify(r.Body, email.Source{Received: r.Now})
+	ev, err := email.Event(domain.Payload{
+		MediaType: mime.FormatMediaType(mediaType, map[string]string{
+			paramFrom: url.PathEscape(env.from), paramTo: url.PathEscape(env.to),
+		}),
+		Body: r.Body,
+	}, email.Source{Received: r.Now})
 	if err != nil {
 		return channels.Batch{}, err
 	}
-	return channels.Batch{Events: []domain.Event{{
-		ID:           id.Key,
-		MessageKey:   domain.StorableID("message:" + id.Key),
-		Kind:         domain.MessageCreated,
-		Conversation: id.Conversation,
-		Digest:       id.Digest,
-		Payload: domain.Payload{
-			MediaType: mime.FormatMediaType(mediaType, map[string]string{
-				paramFrom: url.PathEscape(env.from), paramTo: url.PathEscape(env.to),
-			}),
-			Body: r.Body,
-		},
-	}}}, nil
+	return channels.Batch{Events: []domain.Event{ev}}, nil
 }
 
 func decode(e domain.Event) (domain.Content, error) {

@@ -84,3 +84,20 @@ func Identify(mail []byte, s Source) (Identity, error) {
 	}
 	return id, nil
 }
+
+// Event returns the event of the mail in p, the same on every path but for its payload. Its
+// error is that of Identify.
+func Event(p domain.Payload, s Source) (domain.Event, error) {
+	id, err := Identify(p.Body, s)
+	if err != nil {
+		return domain.Event{}, err
+	}
+	return domain.Event{
+		ID:           id.Key,
+		MessageKey:   domain.StorableID("message:" + id.Key),
+		Kind:         domain.MessageCreated,
+		Conversation: id.Conversation,
+		Digest:       id.Digest,
+		Payload:      p,
+	}, nil
+}
