@@ -75,6 +75,7 @@ func StoreConfig(cfg *config.Config) sqlstore.Config {
 		DSN:        string(cfg.Store.Durable.DSN),
 		Migrate:    cfg.Store.Durable.Migrate,
 		MigrateDSN: string(cfg.Store.Durable.MigrateDSN),
+		SecretKeys: cfg.Store.Durable.SecretKey,
 	}
 	if cfg.Store.Durable.Driver == config.Postgres {
 		c.Dialect = migrations.Postgres
@@ -84,8 +85,10 @@ func StoreConfig(cfg *config.Config) sqlstore.Config {
 
 type durable struct {
 	fx.Out
-	Store  ports.DurableStore
-	Ledger ports.Ledger
+	Store         ports.DurableStore
+	Ledger        ports.Ledger
+	Installations ports.Installations
+	Quarantine    ports.Quarantine
 }
 
 func newDurableStore(lc fx.Lifecycle, cfg *config.Config) (durable, error) {
@@ -96,7 +99,7 @@ func newDurableStore(lc fx.Lifecycle, cfg *config.Config) (durable, error) {
 		return durable{}, fmt.Errorf("store.durable: %w", err)
 	}
 	lc.Append(fx.StopHook(s.Close))
-	return durable{Store: s, Ledger: s}, nil
+	return durable{Store: s, Ledger: s, Installations: s, Quarantine: s}, nil
 }
 
 // OpenFastStore returns the fast store of the configuration, or nil if it has none.
@@ -159,12 +162,18 @@ func openDispatcher(cfg *config.Config, log *slog.Logger) (ports.Dispatcher, err
 
 type directoryParams struct {
 	fx.In
-	Config   *config.Config
-	Channels []channels.Channel `group:"channels"`
+	Config        *config.Config
+	Channels      []channels.Channel `group:"channels"`
+	Installations ports.Installations
+	Log           *slog.Logger
 }
 
 func newDirectory(p directoryParams) (*intake.Directory, error) {
-	return Directory(p.Config, p.Channels)
+	d, err := Directory(p.Config, p.Channels)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.Extend(p.Installations, newKept(p.Config, p.Channels).open, p.Log)
 }
 
 // Directory opens the endpoint of every installation and app-wide address that the
@@ -195,16 +204,10 @@ func Directory(cfg *config.Config, chs []channels.Channel) (*intake.Directory, e
 		if !ok {
 			continue // switched off
 		}
-		i := intake.Installation{
-			ID: in.ID, Tenant: in.Tenant, Channel: in.Channel, Account: in.Account,
-			PublicURL: cfg.PublicURL(in.Settings), DispatchURL: string(in.Dispatch.URL), Policy: cfg.PolicyFor(in.Channel, in.ID),
-		}
-		if len(in.Secrets) > 0 || len(in.Settings) > 0 && !c.NeedsSecrets() {
-			var err error
-			if i.Endpoint, err = c.Open(in.Credentials()); err != nil {
-				errs = append(errs, fmt.Errorf("installation %s: %w", in.ID, err))
-				continue
-			}
+		i, err := ready(cfg, c, in)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("installation %s: %w", in.ID, err))
+			continue
 		}
 		installations = append(installations, i)
 	}
@@ -222,6 +225,7 @@ type engineParams struct {
 	Directory  *intake.Directory
 	Fast       ports.FastStore
 	Durable    ports.DurableStore
+	Quarantine ports.Quarantine
 	Journal    ports.Journal
 	Dispatcher ports.Dispatcher
 	Registry   *prometheus.Registry
@@ -240,7 +244,7 @@ func newEngine(p engineParams) (*intake.Engine, error) {
 			Workers: p.Config.Dispatch.Workers, Queue: p.Config.Dispatch.Queue, MaxBody: int64(p.Config.Server.MaxBody),
 			Target: p.Config.Dispatch.Target,
 		},
-		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable,
+		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable, Quarantine: p.Quarantine,
 		Journal: p.Journal, Dispatcher: p.Dispatcher,
 		Metrics: intake.NewMetrics(p.Registry), Logger: p.Log,
 	})

@@ -26,6 +26,9 @@ type Channel struct {
 	AppWide bool
 	// Settings lists the names that an installation's settings may have, beside public_url.
 	Settings []string
+	// Proof is the header in which the vendor's signature or token stands; empty if it stands
+	// elsewhere. A request without it is not taken for the vendor's at all.
+	Proof string
 	// Methods the vendor uses; nil means POST alone.
 	Methods []string
 	// MaxBody in bytes; 0 means what the server's configuration says.
@@ -125,6 +128,9 @@ type Vendor struct {
 	// ComesAgain says that the vendor sends an event again after a 503, so that refusing
 	// loses nothing.
 	ComesAgain bool
+	// Busy is the status by which the vendor is told that an installation sends more than its
+	// rate limit: 429 where it is known to come again after that; 0 means 503.
+	Busy int
 	// RetryAfter is the header's value where it helps the vendor; 0 where it does not.
 	RetryAfter time.Duration
 	Retries    []time.Duration // waits between attempts after an error, as far as known

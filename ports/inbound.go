@@ -9,8 +9,9 @@ import (
 // An Inbound answers deliveries. The core implements it, the web adapter drives it.
 type Inbound interface {
 	// Route returns what must be known of a path before the body is read. It returns
-	// domain.ErrNotFound or ErrMethod.
-	Route(channel, installation, method string) (Route, error)
+	// domain.ErrNotFound, ErrMethod, or domain.ErrUnavailable if it can't be told whether there
+	// is such an installation.
+	Route(ctx context.Context, channel, installation, method string) (Route, error)
 	// Deliver takes one delivery in and answers when each of its events has its verdict,
 	// whatever ctx says of the client. It never waits for the application.
 	Deliver(ctx context.Context, d Delivery) Answer
@@ -18,7 +19,8 @@ type Inbound interface {
 
 // A Route is what must be known of a delivery before its body is read.
 type Route struct {
-	MaxBody int64 // bytes
+	MaxBody    int64         // bytes
+	RetryAfter time.Duration // with domain.ErrUnavailable; 0: not told
 }
 
 // A Delivery is one HTTP request of a vendor.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"time"
-
-	"github.com/admitone/admitone/domain"
 )
 
 // Installations are those that are kept in the database, beside those of the configuration.
@@ -119,9 +117,7 @@ type Confined struct {
 
 // A Recheck is what became of the quarantined requests of an installation.
 type Recheck struct {
-	// Requests is how many were checked, and Refused how many stay in quarantine because they
-	// are not authentic by the present secrets either, or could not be stored.
-	Requests int
-	Refused  int
-	Verdicts map[domain.Verdict]int // of their events
+	Requests int // that were checked
+	Accepted int // authentic, each of their events has its verdict; they have left the quarantine
+	Refused  int // not authentic by the present secrets either, or not to be stored now; they stay
 }

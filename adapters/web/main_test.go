@@ -29,7 +29,7 @@ type inbound struct {
 
 const limit = 64
 
-func (i *inbound) Route(channel, installation, method string) (ports.Route, error) {
+func (i *inbound) Route(_ context.Context, channel, installation, method string) (ports.Route, error) {
 	if i.route != nil {
 		return i.route(channel, installation, method)
 	}

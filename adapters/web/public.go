@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -58,11 +59,12 @@ func (p *public) receive(c echo.Context) error {
 	received := time.Now()
 	r := c.Request()
 	channel, installation := c.Param("channel"), c.Param("installation")
-	route, err := p.Inbound.Route(channel, installation, r.Method)
+	route, err := p.Inbound.Route(r.Context(), channel, installation, r.Method)
 	if err != nil {
 		if errors.Is(err, ports.ErrMethod) {
-			c.Response().Header().Set(echo.HeaderAllow, p.allowed(channel, installation))
+			c.Response().Header().Set(echo.HeaderAllow, p.allowed(r.Context(), channel, installation))
 		}
+		retryAfter(c.Response().Header(), route.RetryAfter)
 		return err
 	}
 
@@ -98,10 +100,7 @@ func write(w *echo.Response, a ports.Answer) error {
 	if a.Verdict != "" {
 		h.Set(HeaderVerdict, a.Verdict)
 	}
-	if a.RetryAfter > 0 {
-		seconds := (a.RetryAfter + time.Second - 1) / time.Second
-		h.Set(echo.HeaderRetryAfter, strconv.FormatInt(int64(seconds), 10))
-	}
+	retryAfter(h, a.RetryAfter)
 	// A body without a type would be given one by guessing.
 	if a.ContentType == "" || len(a.Body) == 0 {
 		w.WriteHeader(a.Status)
@@ -111,6 +110,14 @@ func write(w *echo.Response, a ports.Answer) error {
 	w.WriteHeader(a.Status)
 	_, err := w.Write(a.Body)
 	return err
+}
+
+// retryAfter tells when to come again, if d says.
+func retryAfter(h http.Header, d time.Duration) {
+	if d > 0 {
+		seconds := (d + time.Second - 1) / time.Second
+		h.Set(echo.HeaderRetryAfter, strconv.FormatInt(int64(seconds), 10))
+	}
 }
 
 // target returns path and query as they stand in the request line, since signatures cover
@@ -123,13 +130,13 @@ func target(r *http.Request) string {
 }
 
 // allowed lists the methods that the path takes, for the Allow header that a 405 must bear.
-func (p *public) allowed(channel, installation string) string {
+func (p *public) allowed(ctx context.Context, channel, installation string) string {
 	var methods []string
 	for _, m := range []string{
 		http.MethodGet, http.MethodHead, http.MethodPost,
 		http.MethodPut, http.MethodPatch, http.MethodDelete,
 	} {
-		if _, err := p.Inbound.Route(channel, installation, m); err == nil {
+		if _, err := p.Inbound.Route(ctx, channel, installation, m); err == nil {
 			methods = append(methods, m)
 		}
 	}

@@ -324,7 +324,7 @@ func TestKeptPolicyIsReadByTheRulesOfTheFile(t *testing.T) {
 func TestQuarantineNeedsAKeyAndAnEnd(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"policy: {quarantine: 1h}": "store.durable.secret_key",
+		"policy: {quarantine: 1h}":                                     "store.durable.secret_key",
 		"store: {durable: {secret_key: k}}\npolicy: {quarantine: 25h}": "at most 24h",
 		"store: {durable: {secret_key: k}}\npolicy: {quarantine: 1h}":  "",
 	} {

@@ -37,7 +37,7 @@ type door struct {
 	publicURL    string
 }
 
-func (e *Engine) door(channel, installation string) (door, error) {
+func (e *Engine) door(ctx context.Context, channel, installation string) (door, error) {
 	c, ok := e.channels[channel]
 	if !ok {
 		return door{}, domain.ErrNotFound
@@ -49,18 +49,22 @@ func (e *Engine) door(channel, installation string) (door, error) {
 		}
 		return door{channel: c, endpoint: w.Endpoint, publicURL: w.PublicURL}, nil
 	}
-	in, ok := e.Installations.ByID(installation)
-	if !ok || in.Channel != channel || in.Endpoint == nil {
+	in, err := e.Installations.ByID(ctx, installation)
+	switch {
+	case errors.Is(err, domain.ErrUnavailable):
+		e.Metrics.Refusals.WithLabelValues(channel, "look_up").Inc()
+		return door{channel: c}, err
+	case err != nil || in.Channel != channel || in.Endpoint == nil:
 		return door{}, domain.ErrNotFound
 	}
 	return door{channel: c, installation: in, endpoint: in.Endpoint, publicURL: in.PublicURL}, nil
 }
 
 // Route implements ports.Inbound.
-func (e *Engine) Route(channel, installation, method string) (ports.Route, error) {
-	d, err := e.door(channel, installation)
+func (e *Engine) Route(ctx context.Context, channel, installation, method string) (ports.Route, error) {
+	d, err := e.door(ctx, channel, installation)
 	if err != nil {
-		return ports.Route{}, err
+		return ports.Route{RetryAfter: d.channel.Vendor.RetryAfter}, err
 	}
 	if !d.channel.Uses(method) {
 		return ports.Route{}, ports.ErrMethod
@@ -74,7 +78,10 @@ func (e *Engine) Route(channel, installation, method string) (ports.Route, error
 
 // Deliver implements ports.Inbound.
 func (e *Engine) Deliver(ctx context.Context, in ports.Delivery) ports.Answer {
-	d, err := e.door(in.Channel, in.Installation)
+	d, err := e.door(ctx, in.Channel, in.Installation)
+	if errors.Is(err, domain.ErrUnavailable) {
+		return ports.Answer{Status: http.StatusServiceUnavailable, RetryAfter: d.channel.Vendor.RetryAfter}
+	}
 	if err != nil {
 		return ports.Answer{Status: http.StatusNotFound}
 	}
@@ -90,7 +97,12 @@ func (e *Engine) Deliver(ctx context.Context, in ports.Delivery) ports.Answer {
 	if err != nil {
 		e.Metrics.Refusals.WithLabelValues(in.Channel, "unauthenticated").Inc()
 		e.Logger.Debug("a request was not authentic", "channel", in.Channel, "installation", in.Installation, "reason", err)
+		e.confine(ctx, d, in)
 		return ports.Answer{Status: http.StatusUnauthorized}
+	}
+	if why := e.shut(d.installation); why != "" {
+		e.Metrics.Refusals.WithLabelValues(in.Channel, why).Inc()
+		return turnedAway(d, why)
 	}
 	batch, err := extract(d.endpoint, req)
 	if errors.Is(err, domain.ErrUnknownRecipient) {
@@ -156,7 +168,7 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 	var one [1]admission
 	all := one[:0]
 	for _, ev := range batch.Events {
-		all = append(all, e.resolve(d, ev))
+		all = append(all, e.resolve(ctx, d, ev))
 	}
 	keep := false
 	if e.draining.Load() {
@@ -177,10 +189,20 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 }
 
 // resolve finds whose event ev is. What is nobody's here is ignored.
-func (e *Engine) resolve(d door, ev domain.Event) admission {
+func (e *Engine) resolve(ctx context.Context, d door, ev domain.Event) admission {
 	a := admission{event: ev, installation: d.installation}
 	if d.installation == nil {
-		a.installation, _ = e.Installations.ByAccount(d.channel.Name, ev.Account)
+		in, err := e.Installations.ByAccount(ctx, d.channel.Name, ev.Account)
+		why := e.shut(in)
+		if errors.Is(err, domain.ErrUnavailable) {
+			why = "look_up"
+		}
+		if why != "" {
+			e.Metrics.Refusals.WithLabelValues(d.channel.Name, why).Inc()
+			a.verdict = domain.Refused
+			return a
+		}
+		a.installation = in
 	} else if ev.Account != "" && ev.Account != d.installation.Account {
 		a.installation = nil
 	}
@@ -252,7 +274,7 @@ func (e *Engine) claim(ctx context.Context, in ports.Delivery, all []admission, 
 			continue
 		}
 		if fault == "" {
-			if e.queue.reserve(1) == 0 {
+			if e.queue.reserve(a.installation.Tenant, 1) == 0 {
 				a.verdict = domain.Refused
 				e.Metrics.Refusals.WithLabelValues(in.Channel, "queue_full").Inc()
 				continue
@@ -377,7 +399,7 @@ func (e *Engine) refuse(a *admission) {
 func (e *Engine) giveBack(a *admission) {
 	if a.reserved {
 		a.reserved = false
-		e.queue.release(1)
+		e.queue.release(a.installation.Tenant, 1)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestRouteTellsWhatMustBeKnownOfAPath(t *testing.T) {
 		{"shy", "", http.MethodPost, domain.ErrNotFound}, // without an app-wide address
 		{"none", "one", http.MethodPost, domain.ErrNotFound},
 	} {
-		got, err := b.Route(tt.channel, tt.installation, tt.method)
+		got, err := b.Route(t.Context(), tt.channel, tt.installation, tt.method)
 		if !errors.Is(err, tt.want) || err == nil && got.MaxBody != 1<<10 {
 			t.Errorf("%s %s/%s: %+v, %v; want %v", tt.method, tt.channel, tt.installation, got, err, tt.want)
 		}
@@ -263,8 +263,8 @@ func TestFullQueueRefusesBeforeTheClaim(t *testing.T) {
 			<-working
 			return domain.Result{Outcome: domain.Taken}
 		})
-		// eight workers, two tenants: six for one, and a hundred places
-		for i := range 106 {
+		// eight workers, two tenants: six for one, and three quarters of a hundred places
+		for i := range 81 {
 			b.wants(200, "admitted", fmt.Sprintf("id=%d", i))
 			synctest.Wait()
 		}
@@ -275,15 +275,15 @@ func TestFullQueueRefusesBeforeTheClaim(t *testing.T) {
 		if b.store.called("Claim") != claims {
 			t.Error("a claim was made for what finds no place")
 		}
-		if got := b.counter("queue_depth"); got != 100 {
-			t.Errorf("queue depth %v; want 100", got)
+		if got := b.counter("queue_depth"); got != 75 {
+			t.Errorf("queue depth %v; want 75", got)
 		}
 		close(working)
 		synctest.Wait()
 		b.wants(200, "admitted", "id=new")
 		synctest.Wait()
-		if got := len(b.app.events()); got != 107 || b.counter("queue_depth") != 0 {
-			t.Errorf("%d dispatched, queue depth %v; want 107 and 0", got, b.counter("queue_depth"))
+		if got := len(b.app.events()); got != 82 || b.counter("queue_depth") != 0 {
+			t.Errorf("%d dispatched, queue depth %v; want 82 and 0", got, b.counter("queue_depth"))
 		}
 	})
 }

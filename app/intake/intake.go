@@ -40,6 +40,7 @@ type Params struct {
 	Config        Config
 	Channels      []channels.Channel
 	Installations *Directory
+	Quarantine    ports.Quarantine // nil if there is none
 	FastStore     ports.FastStore
 	DurableStore  ports.DurableStore
 	Journal       ports.Journal
@@ -68,6 +69,8 @@ type Engine struct {
 	queue  *queue
 	counts *deliveryCounts
 
+	confined chan struct{} // a place for each request that is being quarantined
+
 	draining  atomic.Bool
 	storeDown atomic.Bool   // the durable store did not answer of late
 	nudged    chan struct{} // the sweep is wanted before its time
@@ -95,10 +98,11 @@ func New(p Params) (*Engine, error) {
 		Params:   p,
 		holder:   id.String(),
 		channels: make(map[string]channels.Channel, len(p.Channels)),
-		queue:    newQueue(p.Config.Queue, p.Installations.share(p.Config.Workers)),
+		queue:    newQueue(p.Config.Queue, p.Config.Workers, p.Installations.Several),
 		counts:   newDeliveryCounts(),
 		nudged:   make(chan struct{}, 1),
 		pruneDue: make(chan struct{}, 1),
+		confined: make(chan struct{}, confining),
 		settles:  make(chan struct{}, 4*p.Config.Workers),
 	}
 	for _, c := range p.Channels {
@@ -126,6 +130,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	for range e.Config.Workers {
 		e.running.Go(e.work)
 	}
+	e.loops.Go(func() { e.Installations.watch(e.life) })
 	e.loops.Go(func() { e.every(beatEvery, nil, e.beat) })
 	e.loops.Go(func() { e.every(sweepEvery, e.nudged, e.sweep) })
 	e.loops.Go(func() { e.every(countEvery, nil, e.flushCounts) })
@@ -234,11 +239,21 @@ func (e *Engine) flushCounts(ctx context.Context) {
 	e.counts.putBack(left)
 }
 
-// policyOf returns the policy under which r is worked on: that of its installation, or the
-// default if the installation is gone from the configuration.
-func (e *Engine) policyOf(r domain.Receipt) domain.ClaimPolicy {
-	if inst, ok := e.Installations.ByID(r.Installation); ok {
-		return inst.Policy
+// installationOf returns the installation through which r came; nil if it is gone. It returns
+// an error if that can't be told: then nothing must be done with r, which would go elsewhere
+// and by other rules.
+func (e *Engine) installationOf(ctx context.Context, r domain.Receipt) (*Installation, error) {
+	in, err := e.Installations.ByID(ctx, r.Installation)
+	if errors.Is(err, domain.ErrNotInstalled) {
+		return nil, nil //nolint:nilnil // that it is gone is an answer
 	}
-	return e.Installations.Default
+	return in, err
+}
+
+// policyOf returns the policy under which events of in are worked on; the default if it is gone.
+func (e *Engine) policyOf(in *Installation) domain.ClaimPolicy {
+	if in == nil {
+		return e.Installations.Default
+	}
+	return in.Policy
 }

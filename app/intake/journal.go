@@ -85,14 +85,18 @@ func (e *Engine) drainJournal(ctx context.Context) {
 // drainSome claims the oldest entries and removes those whose claim is concluded. It reports
 // whether there may be more that can be drained now.
 func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
-	places := e.queue.reserve(drainLimit)
+	places := e.queue.reserve("", drainLimit)
 	if places == 0 {
 		return false, nil
 	}
 	used := 0
-	defer func() { e.queue.release(places - used) }()
+	defer func() { e.queue.release("", places-used) }()
 	entries, err := e.Journal.Oldest(ctx, places)
 	if err != nil || len(entries) == 0 {
+		return false, err
+	}
+	of, err := e.installationsOf(ctx, entries)
+	if err != nil {
 		return false, err
 	}
 	receipts := make([]domain.Receipt, len(entries))
@@ -107,11 +111,11 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 	defer cancel()
 	var done, back []ports.JournalEntry
 	for i, c := range e.DurableStore.Claim(claim, receipts) {
-		r, c := e.tellApart(claim, receipts[i], c)
+		r, c := e.tellApart(claim, receipts[i], e.policyOf(of[i]), c)
 		switch {
 		case c.Won && c.Receipt.State == domain.Claimed && c.Receipt.Holder == e.holder:
-			in, _ := e.Installations.ByID(r.Installation)
-			e.queue.push(&item{receipt: c.Receipt, installation: in, numbered: true})
+			e.queue.found(r.Key.Tenant)
+			e.queue.push(&item{receipt: c.Receipt, installation: of[i], numbered: true})
 			used++
 			done = append(done, entries[i])
 			continue
@@ -142,10 +146,22 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 	return err == nil && len(back) == 0, errors.Join(err, e.Journal.Remove(ctx, done))
 }
 
+// installationsOf returns the installation of each entry.
+func (e *Engine) installationsOf(ctx context.Context, entries []ports.JournalEntry) ([]*Installation, error) {
+	of := make([]*Installation, len(entries))
+	for i, entry := range entries {
+		var err error
+		if of[i], err = e.installationOf(ctx, entry.Receipt); err != nil {
+			return nil, err
+		}
+	}
+	return of, nil
+}
+
 // tellApart claims r under an id of its own if the claim c was lost to another event of the
 // same key and the policy admits that, and returns the receipt and the claim that count.
-func (e *Engine) tellApart(ctx context.Context, r domain.Receipt, c ports.Claim) (domain.Receipt, ports.Claim) {
-	for tries := 0; c.Err == nil && !c.Won && e.conflicts(r, e.policyOf(r), c, tries); tries++ {
+func (e *Engine) tellApart(ctx context.Context, r domain.Receipt, policy domain.ClaimPolicy, c ports.Claim) (domain.Receipt, ports.Claim) {
+	for tries := 0; c.Err == nil && !c.Won && e.conflicts(r, policy, c, tries); tries++ {
 		apart := domain.Apart(event(r))
 		r.Key.EventID, r.MessageKey = apart.ID, apart.MessageKey
 		c = e.DurableStore.Claim(ctx, []domain.Receipt{r})[0]

@@ -16,6 +16,7 @@ type Metrics struct {
 	FastStoreErrors       prometheus.Counter
 	StoreDisagreements    prometheus.Counter
 	DurableStoreErrors    prometheus.Counter
+	Quarantined           *prometheus.CounterVec // by channel
 
 	registry prometheus.Registerer
 }
@@ -47,6 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		FastStoreErrors:    counter("fast_store_errors_total", "Calls that the fast store did not answer.").WithLabelValues(),
 		StoreDisagreements: counter("store_disagreements_total", "Events that the durable store knew as handled and the fast store should have known.").WithLabelValues(),
 		DurableStoreErrors: counter("durable_store_errors_total", "Calls that the durable store did not answer.").WithLabelValues(),
+		Quarantined:        counter("quarantined_total", "Requests with a wrong signature that were kept to be checked again.", "channel"),
 		registry:           r,
 	}
 }

@@ -26,15 +26,16 @@ func (it *item) laned() bool { return it.numbered && it.receipt.State == domain.
 // before the claim, so that nothing is admitted which finds no place. Events of one
 // conversation come out one at a time, in the order of their claims.
 type queue struct {
-	size  int
-	ready chan *item // never blocks: each item has a place
-
-	share int // of the workers, which one tenant may use
+	size    int
+	workers int
+	several func() bool // whether there is more than one tenant
+	ready   chan *item  // never blocks: each item has a place
 
 	mu     sync.Mutex
+	places map[string]int     // by tenant: taken; under "" those taken before it is known for whom
 	atWork map[string]int     // by tenant: items that are ready or being worked on
 	held   map[string][]*item // by tenant: what is to be ready when its share is not used up
-	taken  int                // places
+	taken  int                // places in all
 	known  map[string]bool    // receipts that have a place or are being dispatched
 	lanes  map[int64]*lane
 	closed bool
@@ -47,35 +48,61 @@ type lane struct {
 	busy  bool    // one is ready, or being worked on, or waits for a time
 }
 
-func newQueue(size, share int) *queue {
+func newQueue(size, workers int, several func() bool) *queue {
 	return &queue{
-		size:   size,
-		ready:  make(chan *item, size),
-		share:  share,
-		atWork: map[string]int{},
-		held:   map[string][]*item{},
-		known:  map[string]bool{},
-		lanes:  map[int64]*lane{},
-		end:    make(chan struct{}),
+		size:    size,
+		workers: workers,
+		several: several,
+		ready:   make(chan *item, size),
+		places:  map[string]int{},
+		atWork:  map[string]int{},
+		held:    map[string][]*item{},
+		known:   map[string]bool{},
+		lanes:   map[int64]*lane{},
+		end:     make(chan struct{}),
 	}
 }
 
-// reserve takes at most n places and returns how many it got.
-func (q *queue) reserve(n int) int {
+// reserve takes at most n places for tenant and returns how many it got. The tenant is empty if
+// it is not known yet whose events will be found.
+//
+// Where there are several tenants, one may have three times as many places as are left free:
+// alone it gets three quarters, and however many flood the queue, a quiet one finds room.
+func (q *queue) reserve(tenant string, n int) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return 0
 	}
-	n = min(n, q.size-q.taken)
-	q.taken += n
+	free := q.size - q.taken
+	n = min(n, free)
+	if q.several() {
+		n = max(0, min(n, (3*free-q.places[tenant]+3)/4))
+	}
+	q.add(tenant, n)
 	return n
 }
 
-// release gives n places back.
-func (q *queue) release(n int) {
+// add takes n places for tenant, or gives them back if n is negative. q.mu is held.
+func (q *queue) add(tenant string, n int) {
+	q.taken += n
+	if q.places[tenant] += n; q.places[tenant] == 0 {
+		delete(q.places, tenant)
+	}
+}
+
+// release gives n places of tenant back.
+func (q *queue) release(tenant string, n int) {
 	q.mu.Lock()
-	q.taken -= n
+	q.add(tenant, -n)
+	q.mu.Unlock()
+}
+
+// found gives tenant a place that was reserved before it was known for whom.
+func (q *queue) found(tenant string) {
+	q.mu.Lock()
+	q.add("", -1)
+	q.add(tenant, 1)
 	q.mu.Unlock()
 }
 
@@ -154,12 +181,20 @@ func (q *queue) next(id int64, l *lane) {
 // whose application hangs leaves workers to the others. q.mu is held.
 func (q *queue) offer(it *item) {
 	tenant := it.receipt.Key.Tenant
-	if q.atWork[tenant] >= q.share {
+	if q.atWork[tenant] >= q.share() {
 		q.held[tenant] = append(q.held[tenant], it)
 		return
 	}
 	q.atWork[tenant]++
 	q.ready <- it
+}
+
+// share returns how many of the workers one tenant may use: three quarters if there are others.
+func (q *queue) share() int {
+	if q.several() {
+		return max(1, q.workers*3/4)
+	}
+	return q.workers
 }
 
 // freed gives back the part in its tenant's share of an item that is worked on no more.
@@ -205,7 +240,7 @@ func (q *queue) pop() *item {
 }
 
 // begun gives back the place of an item whose dispatch has begun.
-func (q *queue) begun() { q.release(1) }
+func (q *queue) begun(it *item) { q.release(it.receipt.Key.Tenant, 1) }
 
 // ended forgets an item that this instance is done with and lets the next of its
 // conversation come.

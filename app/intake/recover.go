@@ -36,8 +36,12 @@ func (e *Engine) expire(ctx context.Context) error {
 			return err
 		}
 		for _, r := range expired {
-			step := e.policyOf(r).AfterExpiry(r.Guarantee, r.Attempt, time.Now())
-			err := e.DurableStore.Expire(ctx, r, step, "the lease ran out while it was being dispatched")
+			in, err := e.installationOf(ctx, r)
+			if err != nil {
+				return err
+			}
+			step := e.policyOf(in).AfterExpiry(r.Guarantee, r.Attempt, time.Now())
+			err = e.DurableStore.Expire(ctx, r, step, "the lease ran out while it was being dispatched")
 			switch {
 			case errors.Is(err, domain.ErrFenced): // another instance, or its holder, was first
 			case err != nil:
@@ -56,22 +60,29 @@ func (e *Engine) expire(ctx context.Context) error {
 // takeUp fills the queue with what waits for somebody.
 func (e *Engine) takeUp(ctx context.Context) error {
 	for {
-		places := e.queue.reserve(sweepLimit)
+		places := e.queue.reserve("", sweepLimit)
 		if places == 0 {
 			return nil
 		}
 		receipts, err := e.DurableStore.TakeUp(ctx, e.holder, e.queue.knows, places, e.Installations.Default.Lease)
 		if err != nil {
-			e.queue.release(places)
+			e.queue.release("", places)
 			return err
 		}
+		var failed error
 		for _, r := range receipts {
-			in, _ := e.Installations.ByID(r.Installation)
+			in, err := e.installationOf(ctx, r)
+			if err != nil {
+				failed = err // this instance does not know r, so that the next look round finds it again
+				e.queue.release("", 1)
+				continue
+			}
+			e.queue.found(r.Key.Tenant)
 			e.queue.push(&item{receipt: r, installation: in, numbered: true})
 		}
-		e.queue.release(places - len(receipts))
-		if len(receipts) < places {
-			return nil
+		e.queue.release("", places-len(receipts))
+		if failed != nil || len(receipts) < places {
+			return failed
 		}
 	}
 }
@@ -89,13 +100,17 @@ func (e *Engine) prune(ctx context.Context) {
 			return err
 		}
 		for _, tenant := range tenants {
-			for _, scope := range e.Installations.pruneScopes(tenant, time.Now()) {
+			scopes, err := e.Installations.pruneScopes(ctx, tenant, time.Now())
+			if err != nil {
+				return err
+			}
+			for _, scope := range scopes {
 				if err := e.pruneScope(ctx, scope); err != nil {
 					return err
 				}
 			}
 		}
-		return nil
+		return e.tidy(ctx)
 	}()
 	if err != nil && ctx.Err() == nil {
 		e.Metrics.DurableStoreErrors.Inc()
@@ -117,23 +132,20 @@ func (e *Engine) pruneScope(ctx context.Context, scope ports.PruneScope) error {
 
 // pruneScopes says what is old of a tenant at now: the installations that have the default's
 // retention together, each other one by itself.
-func (d *Directory) pruneScopes(tenant string, now time.Time) []ports.PruneScope {
+func (d *Directory) pruneScopes(ctx context.Context, tenant string, now time.Time) ([]ports.PruneScope, error) {
 	scope := func(p domain.ClaimPolicy) ports.PruneScope {
 		return ports.PruneScope{Tenant: tenant, Receipts: now.Add(-p.Retention), Payloads: now.Add(-p.PayloadRetention)}
 	}
 	rest := scope(d.Default)
 	var scopes []ports.PruneScope
-	for id, in := range d.byID {
-		if in.Tenant != tenant {
-			continue
-		}
+	err := d.each(ctx, tenant, func(in *Installation) {
 		if in.Policy.Retention == d.Default.Retention && in.Policy.PayloadRetention == d.Default.PayloadRetention {
-			continue
+			return
 		}
 		own := scope(in.Policy)
-		own.Only = []string{id}
+		own.Only = []string{in.ID}
 		scopes = append(scopes, own)
-		rest.Except = append(rest.Except, id)
-	}
-	return append(scopes, rest)
+		rest.Except = append(rest.Except, in.ID)
+	})
+	return append(scopes, rest), err
 }

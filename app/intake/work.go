@@ -25,7 +25,7 @@ func (e *Engine) work() {
 
 // workOn takes an item with a receipt through one attempt.
 func (e *Engine) workOn(it *item) {
-	policy := e.policyOf(it.receipt)
+	policy := e.policyOf(it.installation)
 	// the lease is counted from before it was taken: so it is over here no later than there
 	start := time.Now()
 	attempt, err := e.begin(it, policy.Lease)
@@ -38,14 +38,14 @@ func (e *Engine) workOn(it *item) {
 		return
 	case errors.Is(err, domain.ErrFenced):
 		e.Logger.Debug("an event was taken up by another instance", "receipt", it.receipt.ID)
-		e.queue.begun()
+		e.queue.begun(it)
 		e.queue.freed(it)
 		e.queue.ended(it)
 		return
 	default:
 		return // it stays claimed, and is handed back
 	}
-	e.queue.begun()
+	e.queue.begun(it)
 	ctx, cancel := context.WithDeadline(e.life, start.Add(policy.Lease))
 	result := e.dispatch(ctx, it, attempt)
 	e.queue.freed(it)
@@ -192,8 +192,8 @@ func (e *Engine) remember(key, content domain.Digest, ttl time.Duration) {
 
 // workOnce takes an item without a receipt through its only attempt.
 func (e *Engine) workOnce(it *item) {
-	e.queue.begun()
-	ctx, cancel := context.WithTimeout(e.life, e.policyOf(it.receipt).Lease)
+	e.queue.begun(it)
+	ctx, cancel := context.WithTimeout(e.life, e.policyOf(it.installation).Lease)
 	defer cancel()
 	result := e.dispatch(ctx, it, 1)
 	e.queue.freed(it)

@@ -31,7 +31,7 @@ type limit struct {
 	ack      channels.Reply
 }
 
-func (limit) Route(string, string, string) (ports.Route, error) {
+func (limit) Route(context.Context, string, string, string) (ports.Route, error) {
 	return ports.Route{MaxBody: 1 << 20}, nil
 }
 
