@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -29,15 +29,15 @@ func decode(e domain.Event) (domain.Content, error) {
 	}
 	c := domain.Content{
 		Conversation: domain.Conversation{ExternalID: conversation(v)},
-		Sender:       domain.Sender{ID: clean(text(member(v, "source", "userId")))},
-		Text:         clean(firstText(member(v, "message"), "text")),
-		Attachments:  attachments(member(v, "message")),
-		Time:         when(member(v, "timestamp")),
+		Sender:       domain.Sender{ID: payload.UTF8(payload.TextAt(v, "source", "userId"))},
+		Text:         payload.UTF8(payload.FirstText(payload.Member(v, "message"), "text")),
+		Attachments:  attachments(payload.Member(v, "message")),
+		Time:         when(payload.Member(v, "timestamp")),
 		// What is JSON but for its bytes has the bad ones inside of strings.
 		Raw: bytes.ToValidUTF8(e.Payload.Body, []byte(replacement)),
 	}
 	if c.Text == "" {
-		c.Text = clean(text(member(v, "postback", "data")))
+		c.Text = payload.UTF8(payload.TextAt(v, "postback", "data"))
 	}
 	return c, nil
 }
@@ -46,21 +46,21 @@ func decode(e domain.Event) (domain.Content, error) {
 // only of what it does not keep itself: its own files are given by the message's id to the
 // holder of a token.
 func attachments(message gjson.Result) []domain.Attachment {
-	switch text(member(message, "type")) {
+	switch payload.TextAt(message, "type") {
 	case "image", "video", "audio", "file":
 	default:
 		return nil
 	}
-	url := text(member(message, "contentProvider", "originalContentUrl"))
+	url := payload.TextAt(message, "contentProvider", "originalContentUrl")
 	if url == "" {
-		id := text(member(message, "id"))
+		id := payload.TextAt(message, "id")
 		if id == "" {
 			return nil
 		}
 		url = "line-content:" + id
 	}
-	a := domain.Attachment{URL: clean(url), Name: clean(text(member(message, "fileName")))}
-	if size, err := strconv.ParseInt(text(member(message, "fileSize")), 10, 64); err == nil && size > 0 {
+	a := domain.Attachment{URL: payload.UTF8(url), Name: payload.UTF8(payload.TextAt(message, "fileName"))}
+	if size, err := strconv.ParseInt(payload.TextAt(message, "fileSize"), 10, 64); err == nil && size > 0 {
 		a.Size = size
 	}
 	return []domain.Attachment{a}
@@ -69,12 +69,9 @@ func attachments(message gjson.Result) []domain.Attachment {
 // when reads milliseconds. The zero time stands for what is none, and for what lies beyond the
 // year 9999 and has no form in JSON.
 func when(v gjson.Result) time.Time {
-	at, err := strconv.ParseInt(text(v), 10, 64)
+	at, err := strconv.ParseInt(payload.Text(v), 10, 64)
 	if err != nil || at <= 0 || at >= 253402300800000 {
 		return time.Time{}
 	}
 	return time.UnixMilli(at).UTC()
 }
-
-// clean returns s as UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, replacement) }

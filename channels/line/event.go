@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -38,7 +39,7 @@ func parse(body []byte) (root, events gjson.Result, err error) {
 		return root, events, fmt.Errorf("%w: the body is not JSON", domain.ErrUnreadable)
 	}
 	root = gjson.ParseBytes(body)
-	if events = member(root, "events"); !events.IsArray() {
+	if events = payload.Member(root, "events"); !events.IsArray() {
 		return root, events, fmt.Errorf("%w: there is no list of events", domain.ErrUnreadable)
 	}
 	return root, events, nil
@@ -49,8 +50,8 @@ func (endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	if err != nil {
 		return channels.Batch{}, err
 	}
-	account := domain.StorableID(strings.Clone(text(member(root, "destination"))))
-	head := "{" + others(root, "events") + `"events":[`
+	account := domain.StorableID(strings.Clone(payload.TextAt(root, "destination")))
+	head := "{" + payload.Without(root, "events") + `"events":[`
 	var b channels.Batch
 	events.ForEach(func(_, v gjson.Result) bool {
 		ev := event(v)
@@ -65,24 +66,24 @@ func (endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 
 func event(v gjson.Result) domain.Event {
 	ev := domain.Event{Kind: kind(v), Conversation: conversation(v), Digest: digest(v)}
-	if id := text(member(v, "webhookEventId")); id != "" {
+	if id := payload.TextAt(v, "webhookEventId"); id != "" {
 		ev.ID = domain.StorableID(strings.Clone(id))
 	} else {
 		// No id of LINE's holds a colon.
 		ev.ID = "fallback:" + ev.Digest.String()
 	}
-	if id := text(member(v, "message", "id")); ev.Kind == domain.MessageCreated && id != "" {
+	if id := payload.TextAt(v, "message", "id"); ev.Kind == domain.MessageCreated && id != "" {
 		ev.MessageKey = domain.StorableID("message:" + id)
 	}
 	// All that LINE tells is whether it is the first time.
-	if member(v, "deliveryContext", "isRedelivery").Type == gjson.True {
+	if payload.Member(v, "deliveryContext", "isRedelivery").Type == gjson.True {
 		ev.VendorAttempt = 1
 	}
 	return ev
 }
 
 func kind(v gjson.Result) domain.Kind {
-	if k, ok := kinds[text(member(v, "type"))]; ok {
+	if k, ok := kinds[payload.TextAt(v, "type")]; ok {
 		return k
 	}
 	return domain.Other
@@ -90,63 +91,13 @@ func kind(v gjson.Result) domain.Kind {
 
 // conversation returns the group or room, or else the user at the other end.
 func conversation(v gjson.Result) string {
-	return domain.StorableID(strings.Clone(firstText(member(v, "source"), "groupId", "roomId", "userId")))
+	return domain.StorableID(strings.Clone(payload.FirstText(payload.Member(v, "source"), "groupId", "roomId", "userId")))
 }
 
 // digest leaves deliveryContext out, the one thing in which LINE's deliveries of an event differ.
 func digest(v gjson.Result) domain.Digest {
 	if v.IsObject() {
-		return domain.DigestOf(others(v, "deliveryContext"))
+		return domain.DigestOf(payload.Without(v, "deliveryContext"))
 	}
 	return domain.DigestOf(v.Raw)
-}
-
-// others returns the members of object but for the one named, each followed by a comma.
-func others(object gjson.Result, but string) string {
-	var b strings.Builder
-	b.Grow(len(object.Raw))
-	object.ForEach(func(key, value gjson.Result) bool {
-		if key.Str != but {
-			b.WriteString(key.Raw)
-			b.WriteByte(':')
-			b.WriteString(value.Raw)
-			b.WriteByte(',')
-		}
-		return true
-	})
-	return b.String()
-}
-
-// member returns the value at the end of keys. It looks into objects only, and at the first of
-// equal keys.
-func member(v gjson.Result, keys ...string) gjson.Result {
-	for _, key := range keys {
-		if !v.IsObject() {
-			return gjson.Result{}
-		}
-		v = v.Get(key)
-	}
-	return v
-}
-
-// text returns a string, or a number digit for digit, and nothing of any other value.
-func text(v gjson.Result) string {
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
-	}
-	return ""
-}
-
-// firstText returns the first text that is not empty of the members of v with those names.
-func firstText(v gjson.Result, names ...string) string {
-	for _, name := range names {
-		if s := text(member(v, name)); s != "" {
-			return s
-		}
-	}
-	return ""
 }

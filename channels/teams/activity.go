@@ -3,11 +3,11 @@ package teams
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -96,10 +96,10 @@ func (e *endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	if err != nil {
 		return channels.Batch{}, err
 	}
-	if text(a.kind) == "" {
+	if payload.Text(a.kind) == "" {
 		return channels.Batch{}, fmt.Errorf("%w: an activity without a type", domain.ErrUnreadable)
 	}
-	if text(a.channelID) != teamsChannel {
+	if payload.Text(a.channelID) != teamsChannel {
 		return channels.Batch{}, nil
 	}
 	ev := domain.Event{
@@ -110,10 +110,10 @@ func (e *endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 		Digest:       a.digest(),
 		Payload:      domain.Payload{MediaType: mediaType, Body: r.Body},
 	}
-	if ev.Kind == domain.MessageCreated && text(a.id) != "" {
+	if ev.Kind == domain.MessageCreated && payload.Text(a.id) != "" {
 		// The id of a message is the message's own: an edit and a deletion name it too.
-		ev.MessageKey = domain.StorableID("message:" + text(a.id) + ":" +
-			domain.DigestOf(e.appID, a.conversationID(), text(a.id)).String())
+		ev.MessageKey = domain.StorableID("message:" + payload.Text(a.id) + ":" +
+			domain.DigestOf(e.appID, a.conversationID(), payload.Text(a.id)).String())
 	}
 	return channels.Batch{Events: []domain.Event{ev}, Reply: a.reply()}, nil
 }
@@ -122,30 +122,30 @@ func (e *endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 // An id of Teams is often the millisecond at which a message was written, which tells nothing
 // of the conversation; two bots of one tenant have been sent the same one.
 func (a *activity) eventID(appID string) string {
-	kind, id := text(a.kind), text(a.id)
+	kind, id := payload.Text(a.kind), payload.Text(a.id)
 	if id == "" {
 		if _, numbered := kinds[kind]; !numbered {
 			return ""
 		}
-		return "fallback:" + domain.DigestOf(appID, a.conversationID(), kind, text(a.timestamp),
-			text(member(a.root, "from", "id")), a.text.Raw, a.value.Raw).String()
+		return "fallback:" + domain.DigestOf(appID, a.conversationID(), kind, payload.Text(a.timestamp),
+			payload.TextAt(a.root, "from", "id"), a.text.Raw, a.value.Raw).String()
 	}
 	parts := []string{appID, a.conversationID(), kind, id}
 	switch kind {
 	case "messageUpdate", "messageDelete", "messageReaction":
-		parts = append(parts, text(a.timestamp)) // they bear the id of the message
+		parts = append(parts, payload.Text(a.timestamp)) // they bear the id of the message
 	}
 	return domain.StorableID(kind + ":" + id + ":" + domain.DigestOf(parts...).String())
 }
 
 func (a *activity) eventKind() domain.Kind {
-	kind, ok := kinds[text(a.kind)]
+	kind, ok := kinds[payload.Text(a.kind)]
 	switch {
 	case !ok:
 		return domain.Other
-	case kind == domain.MessageCreated && a.value.Exists() && a.value.Type != gjson.Null && text(a.text) == "":
+	case kind == domain.MessageCreated && a.value.Exists() && a.value.Type != gjson.Null && payload.Text(a.text) == "":
 		return domain.Interaction // Action.Submit of a card: nobody wrote anything
-	case text(a.kind) == "conversationUpdate" && !a.membersAdded.IsArray() && !a.membersRemoved.IsArray():
+	case payload.Text(a.kind) == "conversationUpdate" && !a.membersAdded.IsArray() && !a.membersRemoved.IsArray():
 		return domain.Other // renamed channels and the like
 	}
 	return kind
@@ -153,13 +153,13 @@ func (a *activity) eventKind() domain.Kind {
 
 // tenant returns the Microsoft tenant that the activity comes from.
 func (a *activity) tenant() string {
-	if id := text(member(a.channelData, "tenant", "id")); id != "" {
+	if id := payload.TextAt(a.channelData, "tenant", "id"); id != "" {
 		return domain.StorableID(id)
 	}
-	return domain.StorableID(text(member(a.conversation, "tenantId")))
+	return domain.StorableID(payload.TextAt(a.conversation, "tenantId"))
 }
 
-func (a *activity) conversationID() string { return text(member(a.conversation, "id")) }
+func (a *activity) conversationID() string { return payload.TextAt(a.conversation, "id") }
 
 // digest leaves out the times: an activity has been sent again under a new one.
 func (a *activity) digest() domain.Digest {
@@ -184,35 +184,8 @@ const cardAnswer = `{"statusCode":200,"type":"application/vnd.microsoft.activity
 // invoke is its result, which the application can't give here; a status such as 501 would say
 // so, but be shown as an error and answered with a repeat.
 func (a *activity) reply() *channels.Reply {
-	if text(a.kind) != "invoke" || text(a.name) != "adaptiveCard/action" {
+	if payload.Text(a.kind) != "invoke" || payload.Text(a.name) != "adaptiveCard/action" {
 		return nil
 	}
 	return &channels.Reply{ContentType: mediaType, Body: []byte(cardAnswer)}
 }
-
-// member returns the value at the end of names, looking into objects only: gjson itself would
-// look for an object inside of a string.
-func member(v gjson.Result, names ...string) gjson.Result {
-	for _, name := range names {
-		if !v.IsObject() {
-			return gjson.Result{}
-		}
-		v = v.Get(name)
-	}
-	return v
-}
-
-// text returns a string as it is and a number digit for digit: ids are opaque text.
-func text(v gjson.Result) string {
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
-	}
-	return ""
-}
-
-// clean returns s as UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

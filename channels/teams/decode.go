@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -16,18 +17,18 @@ func decode(e domain.Event) (domain.Content, error) {
 	if err != nil {
 		return domain.Content{}, err
 	}
-	from := member(a.root, "from")
+	from := payload.Member(a.root, "from")
 	c := domain.Content{
-		Conversation: domain.Conversation{ExternalID: domain.StorableID(a.conversationID()), Thread: clean(thread(a.conversationID()))},
-		Sender:       domain.Sender{ID: clean(text(member(from, "id"))), Name: clean(text(member(from, "name")))},
-		Text:         clean(text(a.text)),
-		Attachments:  attachments(member(a.root, "attachments")),
-		Time:         when(text(a.timestamp)),
+		Conversation: domain.Conversation{ExternalID: domain.StorableID(a.conversationID()), Thread: payload.UTF8(thread(a.conversationID()))},
+		Sender:       domain.Sender{ID: payload.UTF8(payload.TextAt(from, "id")), Name: payload.UTF8(payload.TextAt(from, "name"))},
+		Text:         payload.UTF8(payload.Text(a.text)),
+		Attachments:  attachments(payload.Member(a.root, "attachments")),
+		Time:         when(payload.Text(a.timestamp)),
 		// What is JSON but for its bytes has the bad ones inside of strings.
 		Raw: bytes.ToValidUTF8(e.Payload.Body, []byte("\uFFFD")),
 	}
 	if c.Text == "" {
-		c.Text = clean(text(member(a.value, "action", "verb")))
+		c.Text = payload.UTF8(payload.TextAt(a.value, "action", "verb"))
 	}
 	return c, nil
 }
@@ -48,16 +49,16 @@ func attachments(list gjson.Result) []domain.Attachment {
 	}
 	var as []domain.Attachment
 	list.ForEach(func(_, v gjson.Result) bool {
-		content := member(v, "content")
+		content := payload.Member(v, "content")
 		a := domain.Attachment{
-			URL:  clean(text(member(content, "downloadUrl"))),
-			Type: clean(text(member(v, "contentType"))),
-			Name: clean(text(member(v, "name"))),
+			URL:  payload.UTF8(payload.TextAt(content, "downloadUrl")),
+			Type: payload.UTF8(payload.TextAt(v, "contentType")),
+			Name: payload.UTF8(payload.TextAt(v, "name")),
 		}
 		if a.URL == "" {
-			a.URL = clean(text(member(v, "contentUrl")))
+			a.URL = payload.UTF8(payload.TextAt(v, "contentUrl"))
 		}
-		if n, err := strconv.ParseInt(text(member(content, "fileSize")), 10, 64); err == nil && n > 0 {
+		if n, err := strconv.ParseInt(payload.TextAt(content, "fileSize"), 10, 64); err == nil && n > 0 {
 			a.Size = n
 		}
 		if a.URL != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -78,9 +79,9 @@ func (e *endpoint) Verify(r *channels.Request) error {
 	switch {
 	case err != nil:
 		return refuse("the service URL can't be compared: %w", err)
-	case key.endorsements != nil && !slices.Contains(key.endorsements, text(a.channelID)):
+	case key.endorsements != nil && !slices.Contains(key.endorsements, payload.Text(a.channelID)):
 		return refuse("the key does not speak for the channel")
-	case c.ServiceURL == "" || text(a.serviceURL) != c.ServiceURL:
+	case c.ServiceURL == "" || payload.Text(a.serviceURL) != c.ServiceURL:
 		// Else the body could choose where the bot sends its own token.
 		return refuse("the service URL is not that of the token")
 	}

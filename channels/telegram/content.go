@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -19,7 +20,7 @@ func decode(e domain.Event) (domain.Content, error) {
 	c := domain.Content{
 		Conversation: domain.Conversation{
 			ExternalID: e.Conversation,
-			Thread:     integer(member(u.message(), "message_thread_id")),
+			Thread:     integer(payload.Member(u.message(), "message_thread_id")),
 		},
 		Sender: sender(u.value),
 		Time:   when(u.value),
@@ -28,7 +29,7 @@ func decode(e domain.Event) (domain.Content, error) {
 	}
 	// What a person wrote, chose or looked for, in that order.
 	for _, key := range []string{"text", "caption", "data", "query"} {
-		if c.Text = text(member(u.value, key)); c.Text != "" {
+		if c.Text = text(payload.Member(u.value, key)); c.Text != "" {
 			break
 		}
 	}
@@ -42,17 +43,17 @@ func decode(e domain.Event) (domain.Content, error) {
 // stand-in for older bots, https://core.telegram.org/bots/api#message.
 func sender(v gjson.Result) domain.Sender {
 	for _, key := range []string{"sender_chat", "from", "user", "actor_chat", "voter_chat"} {
-		who := member(v, key)
-		id := integer(member(who, "id"))
+		who := payload.Member(v, key)
+		id := integer(payload.Member(who, "id"))
 		if id == "" {
 			continue
 		}
-		name := strings.TrimSpace(text(member(who, "first_name")) + " " + text(member(who, "last_name")))
+		name := strings.TrimSpace(text(payload.Member(who, "first_name")) + " " + text(payload.Member(who, "last_name")))
 		if name == "" {
-			name = text(member(who, "title"))
+			name = text(payload.Member(who, "title"))
 		}
 		if name == "" {
-			name = text(member(who, "username"))
+			name = text(payload.Member(who, "username"))
 		}
 		return domain.Sender{ID: id, Name: name}
 	}
@@ -61,7 +62,7 @@ func sender(v gjson.Result) domain.Sender {
 
 func when(v gjson.Result) time.Time {
 	for _, key := range []string{"edit_date", "date"} {
-		at, err := strconv.ParseInt(integer(member(v, key)), 10, 64)
+		at, err := strconv.ParseInt(integer(payload.Member(v, key)), 10, 64)
 		// Beyond the year 9999 a time has no form in JSON.
 		if err == nil && at > 0 && at < 253402300800 {
 			return time.Unix(at, 0).UTC()
@@ -84,7 +85,7 @@ var files = []struct{ key, mediaType string }{
 
 func attachments(v gjson.Result) []domain.Attachment {
 	var as []domain.Attachment
-	if photo := member(v, "photo"); photo.IsArray() {
+	if photo := payload.Member(v, "photo"); photo.IsArray() {
 		// One picture in several sizes; the last is the largest.
 		var largest gjson.Result
 		photo.ForEach(func(_, size gjson.Result) bool {
@@ -94,10 +95,10 @@ func attachments(v gjson.Result) []domain.Attachment {
 		as = attach(as, largest, "image/jpeg")
 	}
 	for _, f := range files {
-		if f.key == "document" && member(v, "animation").IsObject() {
+		if f.key == "document" && payload.Member(v, "animation").IsObject() {
 			continue // the same file once more, for older bots
 		}
-		as = attach(as, member(v, f.key), f.mediaType)
+		as = attach(as, payload.Member(v, f.key), f.mediaType)
 	}
 	return as
 }
@@ -105,15 +106,15 @@ func attachments(v gjson.Result) []domain.Attachment {
 // attach adds the file that v describes to as. The URL names the file and can't be fetched:
 // a download address is given by getFile only, to the holder of the bot's token.
 func attach(as []domain.Attachment, v gjson.Result, mediaType string) []domain.Attachment {
-	id := text(member(v, "file_id"))
+	id := text(payload.Member(v, "file_id"))
 	if id == "" {
 		return as
 	}
-	a := domain.Attachment{URL: "telegram-file:" + id, Type: mediaType, Name: text(member(v, "file_name"))}
-	if told := text(member(v, "mime_type")); told != "" {
+	a := domain.Attachment{URL: "telegram-file:" + id, Type: mediaType, Name: text(payload.Member(v, "file_name"))}
+	if told := text(payload.Member(v, "mime_type")); told != "" {
 		a.Type = told
 	}
-	if size, err := strconv.ParseInt(integer(member(v, "file_size")), 10, 64); err == nil && size > 0 {
+	if size, err := strconv.ParseInt(integer(payload.Member(v, "file_size")), 10, 64); err == nil && size > 0 {
 		a.Size = size
 	}
 	return append(as, a)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -83,7 +84,7 @@ func (u update) kind() domain.Kind {
 // message returns the part that holds a chat: that of a click is the message clicked on.
 func (u update) message() gjson.Result {
 	if u.name == "callback_query" {
-		return member(u.value, "message")
+		return payload.Member(u.value, "message")
 	}
 	return u.value
 }
@@ -92,11 +93,11 @@ func (u update) message() gjson.Result {
 // chats of its own, whose ids may be those of another account's.
 func (u update) conversation() string {
 	m := u.message()
-	chat := integer(member(m, "chat", "id"))
+	chat := integer(payload.Member(m, "chat", "id"))
 	if chat == "" {
 		return ""
 	}
-	if connection := member(m, "business_connection_id"); connection.Str != "" {
+	if connection := payload.Member(m, "business_connection_id"); connection.Str != "" {
 		chat = connection.Str + ":" + chat
 	}
 	return domain.StorableID(chat)
@@ -106,13 +107,13 @@ func (u update) messageKey() string {
 	if u.kind() != domain.MessageCreated {
 		return ""
 	}
-	chat, id := integer(member(u.value, "chat", "id")), integer(member(u.value, "message_id"))
+	chat, id := integer(payload.Member(u.value, "chat", "id")), integer(payload.Member(u.value, "message_id"))
 	if chat == "" || id == "" {
 		return ""
 	}
 	key := chat + ":" + id
 	// Neither number holds a colon, so no two lists of parts are written alike.
-	if connection := member(u.value, "business_connection_id"); connection.Str != "" {
+	if connection := payload.Member(u.value, "business_connection_id"); connection.Str != "" {
 		key = connection.Str + ":" + key
 	}
 	return domain.StorableID("message:" + key)
@@ -124,18 +125,6 @@ func (u update) digest() domain.Digest {
 		return domain.DigestOf(u.whole.Raw)
 	}
 	return domain.DigestOf(u.name, u.value.Raw)
-}
-
-// member returns the value at the end of keys, looking into objects only: gjson itself would
-// look for an object inside of a string, and go on to a second key of the same name.
-func member(v gjson.Result, keys ...string) gjson.Result {
-	for _, key := range keys {
-		if !v.IsObject() {
-			return gjson.Result{}
-		}
-		v = v.Get(key)
-	}
-	return v
 }
 
 // integer returns the digits of an integer as they stand there, however many there are, and

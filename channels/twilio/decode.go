@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -109,7 +110,7 @@ func decodeStream(body []byte) (domain.Content, error) {
 	return domain.Content{
 		Conversation: domain.Conversation{ExternalID: m.conversation(k)},
 		Sender:       domain.Sender{ID: strings.ToValidUTF8(m.from, replacement)},
-		Text:         strings.ToValidUTF8(text(data.Get("body")), replacement),
+		Text:         strings.ToValidUTF8(payload.Text(data.Get("body")), replacement),
 		Time:         firstTime(data.Get("timestamp"), item.Get("time")),
 		Raw:          raw,
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -95,7 +96,7 @@ func streamEvent(item gjson.Result) domain.Event {
 		Kind:    streamKind(item),
 		Payload: domain.Payload{MediaType: jsonType, Body: []byte(item.Raw)},
 	}
-	if id := text(item.Get("id")); id != "" {
+	if id := payload.Text(item.Get("id")); id != "" {
 		ev.ID = domain.StorableID("es:" + id)
 		ev.Digest = domain.DigestOf(item.Get("type").Raw, item.Get("source").Raw, item.Get("time").Raw, item.Get("data").Raw)
 	} else {
@@ -110,7 +111,7 @@ func streamEvent(item gjson.Result) domain.Event {
 }
 
 func streamKind(item gjson.Result) domain.Kind {
-	switch t := text(item.Get("type")); {
+	switch t := payload.Text(item.Get("type")); {
 	case t == inboundReceived:
 		return domain.MessageCreated
 	case strings.HasPrefix(t, "com.twilio.messaging.message."):
@@ -124,13 +125,13 @@ func streamKind(item gjson.Result) domain.Kind {
 func streamMessage(item gjson.Result) message {
 	data := item.Get("data")
 	m := message{
-		account: text(data.Get("accountSid")),
-		sid:     text(data.Get("messageSid")),
-		from:    text(data.Get("from")),
-		to:      text(data.Get("to")),
+		account: payload.Text(data.Get("accountSid")),
+		sid:     payload.Text(data.Get("messageSid")),
+		from:    payload.Text(data.Get("from")),
+		to:      payload.Text(data.Get("to")),
 	}
 	if m.account == "" {
-		m.account = accountOf(text(item.Get("source")))
+		m.account = accountOf(payload.Text(item.Get("source")))
 	}
 	return m
 }
@@ -141,18 +142,6 @@ func accountOf(source string) string {
 		if len(segment) == 34 && strings.HasPrefix(segment, "AC") {
 			return segment
 		}
-	}
-	return ""
-}
-
-// text returns a JSON string, or a number digit for digit; anything else counts as absent.
-func text(v gjson.Result) string {
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
 	}
 	return ""
 }

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -21,8 +21,8 @@ func decode(e domain.Event) (domain.Content, error) {
 	m := read(doc)
 	return domain.Content{
 		Conversation: domain.Conversation{ExternalID: domain.StorableID(m.from)},
-		Sender:       domain.Sender{ID: clean(m.from)},
-		Text:         clean(text(doc, m)),
+		Sender:       domain.Sender{ID: payload.UTF8(m.from)},
+		Text:         payload.UTF8(text(doc, m)),
 		Attachments:  attachments(doc, m),
 		Time:         when(m.created),
 		Raw:          raw,
@@ -54,15 +54,15 @@ func attachments(doc document, m message) []domain.Attachment {
 		return nil
 	}
 	if m.msgType == "link" {
-		return []domain.Attachment{{URL: clean(doc.get("Url")), Name: clean(doc.get("Title"))}}
+		return []domain.Attachment{{URL: payload.UTF8(doc.get("Url")), Name: payload.UTF8(doc.get("Title"))}}
 	}
-	a := domain.Attachment{URL: clean(doc.get("PicUrl")), Type: mediaTypes[m.msgType], Name: clean(doc.get("Title"))}
-	id := clean(doc.get("MediaId"))
+	a := domain.Attachment{URL: payload.UTF8(doc.get("PicUrl")), Type: mediaTypes[m.msgType], Name: payload.UTF8(doc.get("Title"))}
+	id := payload.UTF8(doc.get("MediaId"))
 	switch {
 	case m.msgType == "voice" && strings.EqualFold(doc.get("Format"), "speex"):
 		a.Type = "audio/speex"
 	case m.msgType == "miniprogrampage":
-		a = domain.Attachment{URL: clean(doc.get("ThumbUrl")), Type: "image/jpeg"}
+		a = domain.Attachment{URL: payload.UTF8(doc.get("ThumbUrl")), Type: "image/jpeg"}
 	}
 	if a.URL == "" && id != "" {
 		a.URL = "wechat-media:" + id
@@ -81,6 +81,3 @@ func when(seconds string) time.Time {
 	}
 	return time.Unix(n, 0).UTC()
 }
-
-// clean returns s as UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }

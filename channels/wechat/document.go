@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -84,21 +85,7 @@ func (d document) get(names ...string) string {
 		}
 		return e.text
 	}
-	v := d.json
-	for _, name := range names {
-		if !v.IsObject() { // gjson would look for one within a string
-			return ""
-		}
-		v = v.Get(name)
-	}
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
-	}
-	return ""
+	return payload.TextAt(d.json, names...)
 }
 
 // An element is one of XML. It has a text or children; WeChat mixes the two nowhere.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -39,40 +39,40 @@ func (p part) content(raw []byte) domain.Content {
 	}
 	c.Sender = p.sender()
 	message := p.item
-	if text(member(message, "type")) == "edit" {
-		message = member(message, "edit", "message")
+	if payload.TextAt(message, "type") == "edit" {
+		message = payload.Member(message, "edit", "message")
 	}
 	// What the message is stands under the name of its type.
-	body := member(message, text(member(message, "type")))
-	c.Text = clean(firstText(body, "body", "caption", "text", "emoji"))
+	body := payload.Member(message, payload.TextAt(message, "type"))
+	c.Text = payload.UTF8(payload.FirstText(body, "body", "caption", "text", "emoji"))
 	if c.Text == "" {
-		answer := member(body, text(member(body, "type")))
-		c.Text = clean(firstText(answer, "title", "body"))
+		answer := payload.Member(body, payload.TextAt(body, "type"))
+		c.Text = payload.UTF8(payload.FirstText(answer, "title", "body"))
 	}
 	// The URL names the file and can't be fetched: a download address is given to the holder
 	// of a token, for some minutes.
-	if id := text(member(body, "id")); id != "" && member(body, "mime_type").Exists() {
+	if id := payload.TextAt(body, "id"); id != "" && payload.Member(body, "mime_type").Exists() {
 		c.Attachments = []domain.Attachment{{
-			URL:  "whatsapp-media:" + clean(id),
-			Type: clean(text(member(body, "mime_type"))),
-			Name: clean(text(member(body, "filename"))),
+			URL:  "whatsapp-media:" + payload.UTF8(id),
+			Type: payload.UTF8(payload.TextAt(body, "mime_type")),
+			Name: payload.UTF8(payload.TextAt(body, "filename")),
 		}}
 	}
 	return c
 }
 
 func (p part) sender() domain.Sender {
-	s := domain.Sender{ID: clean(firstText(p.item, "from", "from_user_id"))}
+	s := domain.Sender{ID: payload.UTF8(payload.FirstText(p.item, "from", "from_user_id"))}
 	people := p.people()
-	all := member(p.value, "contacts")
+	all := payload.Member(p.value, "contacts")
 	if !all.IsArray() {
 		return s
 	}
 	list := all.Array()
 	for _, c := range list {
-		its := slices.Contains(people, text(member(c, "wa_id"))) || slices.Contains(people, text(member(c, "user_id")))
+		its := slices.Contains(people, payload.TextAt(c, "wa_id")) || slices.Contains(people, payload.TextAt(c, "user_id"))
 		if its || len(list) == 1 {
-			s.Name = clean(firstText(member(c, "profile"), "name", "username"))
+			s.Name = payload.UTF8(payload.FirstText(payload.Member(c, "profile"), "name", "username"))
 			break
 		}
 	}
@@ -81,8 +81,8 @@ func (p part) sender() domain.Sender {
 
 // time returns when the item took place or, where it does not tell, when Meta told of it.
 func (p part) time() time.Time {
-	for _, v := range []gjson.Result{member(p.item, "timestamp"), member(p.entry, "time")} {
-		at, err := strconv.ParseInt(text(v), 10, 64)
+	for _, v := range []gjson.Result{payload.Member(p.item, "timestamp"), payload.Member(p.entry, "time")} {
+		at, err := strconv.ParseInt(payload.Text(v), 10, 64)
 		// Beyond the year 9999 a time has no form in JSON.
 		if err == nil && at > 0 && at < 253402300800 {
 			return time.Unix(at, 0).UTC()
@@ -90,6 +90,3 @@ func (p part) time() time.Time {
 	}
 	return time.Time{}
 }
-
-// clean returns s as UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, replacement) }

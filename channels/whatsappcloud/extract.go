@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -35,7 +36,7 @@ func (e endpoint) event(p part) domain.Event {
 		Digest:  domain.DigestOf(p.item.Raw),
 		Payload: domain.Payload{MediaType: mediaType, Body: p.payload()},
 	}
-	if id := text(member(p.item, "id")); ev.Kind == domain.MessageCreated && id != "" {
+	if id := payload.TextAt(p.item, "id"); ev.Kind == domain.MessageCreated && id != "" {
 		ev.MessageKey = ev.ID
 	}
 	return ev
@@ -45,9 +46,9 @@ func (e endpoint) event(p part) domain.Event {
 // business account names none: on the path of an installation it is that installation's, on
 // the app-wide path the business account's, for which there may be an installation.
 func (e endpoint) account(p part) string {
-	account := text(member(p.value, "metadata", "phone_number_id"))
+	account := payload.TextAt(p.value, "metadata", "phone_number_id")
 	if account == "" && e.appWide {
-		account = text(member(p.entry, "id"))
+		account = payload.TextAt(p.entry, "id")
 	}
 	return domain.StorableID(strings.Clone(account))
 }
@@ -57,11 +58,11 @@ func (e endpoint) account(p part) string {
 func (p part) kind() domain.Kind {
 	switch p.list {
 	case statuses:
-		if text(member(p.item, "status")) != "" {
+		if payload.TextAt(p.item, "status") != "" {
 			return domain.MessageStatus
 		}
 	case messages:
-		switch text(member(p.item, "type")) {
+		switch payload.TextAt(p.item, "type") {
 		case "reaction":
 			return domain.Reaction
 		case "edit":
@@ -79,13 +80,13 @@ func (p part) kind() domain.Kind {
 // id returns the event id. Edits, deletions and reactions have ids of their own and name the
 // message that they are about elsewhere. No id and no status holds a colon.
 func (p part) id() string {
-	id := text(member(p.item, "id"))
+	id := payload.TextAt(p.item, "id")
 	switch {
 	case id == "":
 	case p.list == messages:
 		return domain.StorableID("message:" + id)
 	case p.list == statuses:
-		status, kind := text(member(p.item, "status")), text(member(p.item, "type"))
+		status, kind := payload.TextAt(p.item, "status"), payload.TextAt(p.item, "type")
 		// A message can be paid for in several attempts, which may end alike.
 		if status == "" || kind != "" && kind != "message" {
 			break
@@ -101,15 +102,17 @@ func (p part) id() string {
 		content = p.value
 	}
 	return "fallback:" + domain.DigestOf(
-		text(member(p.entry, "id")), text(member(p.whole, "field")), text(member(p.entry, "time")), p.list, content.Raw).String()
+		payload.TextAt(p.entry, "id"), payload.TextAt(p.whole, "field"), payload.TextAt(p.entry, "time"), p.list, content.Raw).String()
 }
 
 // recipient returns whom the message of a status went to: a person or a group.
-func (p part) recipient() string { return firstText(p.item, "recipient_id", "recipient_user_id") }
+func (p part) recipient() string {
+	return payload.FirstText(p.item, "recipient_id", "recipient_user_id")
+}
 
 // participant returns the member of a group whom a status is about. Meta's pages spell it in two ways.
 func (p part) participant() string {
-	return firstText(p.item, "recipient_participant_id", "participant_recipient_id", "recipient_participant_user_id")
+	return payload.FirstText(p.item, "recipient_participant_id", "participant_recipient_id", "recipient_participant_user_id")
 }
 
 // conversation returns the group, or else the person at the other end. Who hides the number
@@ -118,7 +121,7 @@ func (p part) conversation() string {
 	id := ""
 	switch p.list {
 	case messages:
-		id = firstText(p.item, "group_id", "from", "from_user_id")
+		id = payload.FirstText(p.item, "group_id", "from", "from_user_id")
 	case statuses:
 		id = p.recipient()
 	}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -56,7 +56,7 @@ func parse(body []byte) (gjson.Result, error) {
 		return gjson.Result{}, fmt.Errorf("%w: the body is not JSON", domain.ErrUnreadable)
 	}
 	root := gjson.ParseBytes(body)
-	if !member(root, "entry").IsArray() {
+	if !payload.Member(root, "entry").IsArray() {
 		return gjson.Result{}, fmt.Errorf("%w: there is no list of entries", domain.ErrUnreadable)
 	}
 	return root, nil
@@ -65,16 +65,16 @@ func parse(body []byte) (gjson.Result, error) {
 // parts yields the events in a delivery, in their order.
 func parts(root gjson.Result) iter.Seq[part] {
 	return func(yield func(part) bool) {
-		head := "{" + others(root, "entry") + `"entry":[`
-		member(root, "entry").ForEach(func(_, entry gjson.Result) bool {
-			changes := member(entry, "changes")
+		head := "{" + payload.Without(root, "entry") + `"entry":[`
+		payload.Member(root, "entry").ForEach(func(_, entry gjson.Result) bool {
+			changes := payload.Member(entry, "changes")
 			if !changes.IsArray() {
 				return yield(part{change: &change{entry: entry, around: head}, item: entry})
 			}
-			around := head + "{" + others(entry, "changes") + `"changes":[`
+			around := head + "{" + payload.Without(entry, "changes") + `"changes":[`
 			more := true
 			changes.ForEach(func(_, whole gjson.Result) bool {
-				c := &change{entry: entry, whole: whole, value: member(whole, "value"), around: around}
+				c := &change{entry: entry, whole: whole, value: payload.Member(whole, "value"), around: around}
 				more = c.parts(yield)
 				return more
 			})
@@ -90,7 +90,7 @@ func (c *change) parts(yield func(part) bool) bool {
 	}
 	var items []part
 	for _, list := range lists {
-		v := member(c.value, list)
+		v := payload.Member(c.value, list)
 		if !v.IsArray() {
 			continue // ForEach would yield a value that is no list
 		}
@@ -111,12 +111,12 @@ func (c *change) parts(yield func(part) bool) bool {
 // divisible reports whether c is of the field messages and holds at least one of its lists,
 // and no list that is none.
 func (c *change) divisible() bool {
-	if text(member(c.whole, "field")) != "messages" {
+	if payload.TextAt(c.whole, "field") != "messages" {
 		return false
 	}
 	found := false
 	for _, list := range lists {
-		v := member(c.value, list)
+		v := payload.Member(c.value, list)
 		if v.IsArray() {
 			found = true
 		} else if v.Exists() && v.Type != gjson.Null {
@@ -158,14 +158,14 @@ func (c *change) prepare() {
 		return
 	}
 	apart := lists
-	if all := member(c.value, "contacts"); all.IsArray() {
+	if all := payload.Member(c.value, "contacts"); all.IsArray() {
 		apart = append(slices.Clone(lists), "contacts")
 		all.ForEach(func(_, v gjson.Result) bool {
-			c.contacts = append(c.contacts, contact{text(member(v, "wa_id")), text(member(v, "user_id")), v.Raw})
+			c.contacts = append(c.contacts, contact{payload.TextAt(v, "wa_id"), payload.TextAt(v, "user_id"), v.Raw})
 			return true
 		})
 	}
-	c.head = c.around + "{" + others(c.whole, "value") + `"value":{` + others(c.value, apart...)
+	c.head = c.around + "{" + payload.Without(c.whole, "value") + `"value":{` + payload.Without(c.value, apart...)
 }
 
 // ownContacts returns the contacts of the people that p names. Of a change with one item they
@@ -191,68 +191,9 @@ func (p part) people() []string {
 		"from", "from_user_id", "recipient_id", "recipient_user_id",
 		"recipient_participant_id", "participant_recipient_id", "recipient_participant_user_id",
 	} {
-		if id := text(member(p.item, key)); id != "" {
+		if id := payload.TextAt(p.item, key); id != "" {
 			ids = append(ids, id)
 		}
 	}
 	return ids
-}
-
-// others returns the members of object but for those named, each followed by a comma.
-func others(object gjson.Result, but ...string) string {
-	if !object.IsObject() {
-		return ""
-	}
-	var b strings.Builder
-	object.ForEach(func(key, value gjson.Result) bool {
-		if !slices.Contains(but, key.Str) {
-			b.WriteString(key.Raw)
-			b.WriteByte(':')
-			b.WriteString(value.Raw)
-			b.WriteByte(',')
-		}
-		return true
-	})
-	return b.String()
-}
-
-// member returns the value at the end of keys, which are names and not gjson's paths. It looks
-// into objects only, and at the first of equal keys.
-func member(v gjson.Result, keys ...string) gjson.Result {
-	for _, key := range keys {
-		if !v.IsObject() {
-			return gjson.Result{}
-		}
-		var found gjson.Result
-		v.ForEach(func(name, value gjson.Result) bool {
-			if name.Str == key {
-				found = value
-			}
-			return !found.Exists()
-		})
-		v = found
-	}
-	return v
-}
-
-// text returns a string, or a number digit for digit, and nothing of any other value.
-func text(v gjson.Result) string {
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
-	}
-	return ""
-}
-
-// firstText returns the first text that is not empty of the members of v with those names.
-func firstText(v gjson.Result, names ...string) string {
-	for _, name := range names {
-		if s := text(member(v, name)); s != "" {
-			return s
-		}
-	}
-	return ""
 }
