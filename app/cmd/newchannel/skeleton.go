@@ -156,7 +156,7 @@ var nameForm = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 // channel's package is imported.
 var taken = []string{
 	"init", "internal", "main", "testdata", "vendor",
-	"app", "channels", "channeltest", "hex", "hmac", "http", "key", "sha256", "sign", "strconv", "testing", "time",
+	"app", "channels", "channeltest", "hex", "hmac", "http", "key", "payload", "sha256", "sign", "strconv", "testing", "time",
 }
 
 // fit returns why name can't be that of a channel, its folder and its package.
