@@ -1,6 +1,13 @@
 package sqlstore
 
-import "gorm.io/gorm"
+import (
+	"context"
+
+	"gorm.io/gorm"
+
+	"github.com/admitone/admitone/domain"
+	"github.com/admitone/admitone/ports"
+)
 
 // SQLiteStatements are those on the way of every event.
 var SQLiteStatements = map[string]string{
@@ -23,4 +30,14 @@ func (s *Store) Watch(see func(sql string, args []any)) error {
 		}
 	}
 	return nil
+}
+
+// SettleUnfenced settles a receipt whoever holds it and whatever its state.
+func (s *Store) SettleUnfenced(ctx context.Context, how ports.Settlement) error {
+	var handled any
+	if how.Step.State == domain.Handled {
+		handled = s.now()
+	}
+	return s.exec(ctx, `UPDATE receipts SET state = ?, due_at = NULL, lane = NULL, lease_until = NULL, handled_at = ? WHERE tenant = ? AND id = ?`,
+		how.Step.State, handled, how.Tenant, s.id(how.ID))
 }

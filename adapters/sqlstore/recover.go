@@ -2,12 +2,8 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -433,10 +429,6 @@ func changeKind(err error) errorKind {
 		}
 		return refusedRow
 	}
-	var netErr net.Error
-	if errors.As(err, &netErr) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
-		return unsure
-	}
-	return refusedRow
+	// Whatever no server has told may have come between a commit and its answer.
+	return unsure
 }
