@@ -32,7 +32,7 @@ var installBotframework = sync.OnceValue(func() error {
 	if present, err := pinned(filepath.Join(botframework, "node_modules", ".package-lock.json")); err == nil && present == wanted {
 		return nil
 	}
-	install := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund") //nolint:noctx // no test goes on without it
+	install := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	install.Dir = botframework
 	if out, err := install.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci in %s (task deps installs npm): %w: %s", botframework, err, out)
