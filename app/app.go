@@ -87,6 +87,7 @@ type durable struct {
 	fx.Out
 	Store         ports.DurableStore
 	Ledger        ports.Ledger
+	Polls         ports.PollStore
 	Installations ports.Installations
 	Quarantine    ports.Quarantine
 }
@@ -99,7 +100,7 @@ func newDurableStore(lc fx.Lifecycle, cfg *config.Config) (durable, error) {
 		return durable{}, fmt.Errorf("store.durable: %w", err)
 	}
 	lc.Append(fx.StopHook(s.Close))
-	return durable{Store: s, Ledger: s, Installations: s, Quarantine: s}, nil
+	return durable{Store: s, Ledger: s, Polls: s, Installations: s, Quarantine: s}, nil
 }
 
 // OpenFastStore returns the fast store of the configuration, or nil if it has none.
@@ -225,6 +226,7 @@ type engineParams struct {
 	Directory  *intake.Directory
 	Fast       ports.FastStore
 	Durable    ports.DurableStore
+	Polls      ports.PollStore
 	Quarantine ports.Quarantine
 	Journal    ports.Journal
 	Dispatcher ports.Dispatcher
@@ -244,7 +246,7 @@ func newEngine(p engineParams) (*intake.Engine, error) {
 			Workers: p.Config.Dispatch.Workers, Queue: p.Config.Dispatch.Queue, MaxBody: int64(p.Config.Server.MaxBody),
 			Target: p.Config.Dispatch.Target,
 		},
-		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable, Quarantine: p.Quarantine,
+		Channels: enabled, Installations: p.Directory, FastStore: p.Fast, DurableStore: p.Durable, Polls: p.Polls, Quarantine: p.Quarantine,
 		Journal: p.Journal, Dispatcher: p.Dispatcher,
 		Metrics: intake.NewMetrics(p.Registry), Logger: p.Log,
 	})

@@ -73,11 +73,16 @@ func (k kept) check(in ports.Installation) error {
 	return nil
 }
 
-// ready opens the endpoint of an installation, if it has one of its own.
+// ready opens the endpoint of an installation, if it has one of its own, or its poll.
 func ready(cfg *config.Config, c channels.Channel, in config.Installation) (intake.Installation, error) {
 	i := intake.Installation{
 		ID: in.ID, Tenant: in.Tenant, Channel: in.Channel, Account: in.Account,
 		PublicURL: cfg.PublicURL(in.Settings), DispatchURL: string(in.Dispatch.URL), Policy: cfg.PolicyFor(in.Channel, in.ID),
+	}
+	if c.Polled() {
+		var err error
+		i.Poll, err = c.OpenPoll(in.Credentials())
+		return i, err
 	}
 	if c.Open == nil || len(in.Secrets) == 0 && (len(in.Settings) == 0 || c.NeedsSecrets()) {
 		return i, nil

@@ -35,7 +35,8 @@ type Installation struct {
 	PublicURL   string // scheme, host and path prefix that the vendor calls
 	DispatchURL string // empty: the default target
 	Policy      domain.ClaimPolicy
-	Endpoint    channels.Endpoint // nil if it is reached by the app-wide path alone
+	Endpoint    channels.Endpoint // nil if it is reached by the app-wide path alone, or polled
+	Poll        channels.Poll     // of a polled channel; else zero
 
 	limit *rate.Limiter // nil if there is none
 }

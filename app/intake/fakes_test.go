@@ -204,6 +204,7 @@ type setup struct {
 	policy        func(*domain.ClaimPolicy)
 	installations []intake.Installation // beside one and two, of tenants acme and globex
 	journal       *journal
+	polls         *polls
 }
 
 func newBench(t *testing.T, s setup) *bench {
@@ -237,6 +238,11 @@ func newBench(t *testing.T, s setup) *bench {
 	}
 	if s.journal != nil {
 		p.Journal = s.journal
+	}
+	if s.polls != nil {
+		fed := toy("fed", true)
+		fed.OpenPoll = func(channels.Credentials) (channels.Poll, error) { return channels.Poll{}, nil }
+		p.Polls, p.Channels = s.polls, append(p.Channels, fed)
 	}
 	if b.Engine, err = intake.New(p); err != nil {
 		t.Fatal(err)

@@ -31,6 +31,8 @@ type Config struct {
 	Queue   int   // events admitted and not yet begun on this instance
 	MaxBody int64 // bytes, for channels that say nothing
 	Target  string
+	// Rounds is how many accounts are polled at a time; 0 means 16.
+	Rounds int
 	// DispatchTimeout bounds one dispatch, with what the dispatcher needs besides.
 	DispatchTimeout time.Duration
 }
@@ -43,6 +45,7 @@ type Params struct {
 	Quarantine    ports.Quarantine // nil if there is none
 	FastStore     ports.FastStore
 	DurableStore  ports.DurableStore
+	Polls         ports.PollStore // nil: nothing is polled
 	Journal       ports.Journal
 	Dispatcher    ports.Dispatcher
 	Metrics       *Metrics
@@ -68,6 +71,7 @@ type Engine struct {
 
 	queue  *queue
 	counts *deliveryCounts
+	poller *poller // nil if nothing is polled
 
 	confined chan struct{} // a place for each request that is being quarantined
 
@@ -108,6 +112,7 @@ func New(p Params) (*Engine, error) {
 	for _, c := range p.Channels {
 		e.channels[c.Name] = c
 	}
+	e.poller = newPoller(e)
 	p.Metrics.gauge("queue_depth", "Events admitted and not yet begun on this instance.", e.queue.depth)
 	journalled := func() int { return 0 }
 	if p.Journal != nil {
@@ -137,6 +142,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.loops.Go(func() { e.every(pruneEvery, e.pruneDue, e.prune) })
 	if e.Journal != nil {
 		e.loops.Go(func() { e.every(drainEvery, nil, e.drainJournal) })
+	}
+	if e.poller != nil {
+		e.poller.start(e.life, &e.loops)
 	}
 	e.Nudge()
 	return nil
@@ -181,6 +189,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 	e.queue.close()
 	done := make(chan struct{})
 	go func() {
+		e.poller.end()
 		e.running.Wait()
 		e.settling.Wait()
 		close(done)
@@ -204,6 +213,7 @@ func (e *Engine) Close(ctx context.Context) error {
 			return
 		}
 		e.end()
+		e.poller.end()
 		e.loops.Wait()
 		e.flushCounts(ctx)
 		if n := e.queue.depth(); n > 0 {
