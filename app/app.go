@@ -295,28 +295,34 @@ func newPublic(lc fx.Lifecycle, cfg *config.Config, e *intake.Engine, log *slog.
 
 type adminParams struct {
 	fx.In
-	Lifecycle fx.Lifecycle
-	Config    *config.Config
-	Engine    *intake.Engine
-	Ledger    ports.Ledger
-	Durable   ports.DurableStore
-	Fast      ports.FastStore
-	Journal   ports.Journal
-	Registry  *prometheus.Registry
-	Log       *slog.Logger
-	Stop      fx.Shutdowner
+	Lifecycle  fx.Lifecycle
+	Config     *config.Config
+	Channels   []channels.Channel `group:"channels"`
+	Engine     *intake.Engine
+	Directory  *intake.Directory
+	Ledger     ports.Ledger
+	Kept       ports.Installations
+	Quarantine ports.Quarantine
+	Durable    ports.DurableStore
+	Fast       ports.FastStore
+	Journal    ports.Journal
+	Registry   *prometheus.Registry
+	Log        *slog.Logger
+	Stop       fx.Shutdowner
 }
 
 func newAdmin(p adminParams) (Admin, error) {
 	p.Registry.MustRegister(newLedgerMetrics(p.Ledger, p.Log))
 	h, err := web.Admin(web.AdminConfig{
-		Tokens:  p.Config.Server.AdminToken,
-		Ledger:  p.Ledger,
-		Ready:   readiness(p.Engine, p.Durable, p.Fast, p.Journal),
-		Stats:   func(context.Context) web.Counters { return counters(p.Registry, p.Log) },
-		Metrics: promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{}),
-		Nudge:   p.Engine.Nudge,
-		Log:     p.Log,
+		Tokens:        p.Config.Server.AdminToken,
+		Ledger:        p.Ledger,
+		Ready:         readiness(p.Engine, p.Durable, p.Fast, p.Journal),
+		Stats:         func(context.Context) web.Counters { return counters(p.Registry, p.Log) },
+		Metrics:       promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{}),
+		Nudge:         p.Engine.Nudge,
+		Installations: p.Kept, Quarantine: p.Quarantine, CheckInstallation: newKept(p.Config, p.Channels).check,
+		InstallationChanged: p.Directory.Changed, Recheck: p.Engine.Recheck,
+		Log: p.Log,
 	})
 	if err != nil {
 		return Admin{}, err

@@ -67,6 +67,7 @@ type InstallationRef struct {
 
 // An InstallationFilter selects installations. Zero fields select all.
 type InstallationFilter struct {
+	ID        string
 	Tenant    string
 	Channel   string
 	OwnPolicy bool   // only those that have a policy of their own

@@ -145,6 +145,9 @@ func (s *Store) Installations(ctx context.Context, f ports.InstallationFilter) (
 	}
 	limit = min(limit, maxLimit)
 	cond, args := "i.id > ?", []any{f.Cursor}
+	if f.ID != "" {
+		cond, args = cond+" AND i.id = ?", append(args, f.ID)
+	}
 	if f.Tenant != "" {
 		cond, args = cond+" AND i.tenant = ?", append(args, f.Tenant)
 	}

@@ -31,6 +31,18 @@ type AdminConfig struct {
 	// none, whoever reaches the listener may use it.
 	Tokens []string
 	Ledger ports.Ledger
+	// Installations are those that the database keeps.
+	Installations ports.Installations
+	Quarantine    ports.Quarantine
+	// CheckInstallation returns what is wrong with one that is to be kept: domain.ErrTaken if the
+	// configuration has its id or its account, else the join of everything else, in words that
+	// may be shown.
+	CheckInstallation func(ports.Installation) error
+	// InstallationChanged makes this instance look one up anew. It does not block.
+	InstallationChanged func(id string)
+	// Recheck checks the quarantined requests of an installation again. It returns
+	// domain.ErrNotInstalled, and domain.ErrState if nothing can be admitted now.
+	Recheck func(ctx context.Context, installation string) (ports.Recheck, error)
 	// Ready tells whether the process can admit, and of each dependency.
 	Ready func(ctx context.Context) Readiness
 	// Stats tells what this process has counted since it began.
@@ -98,9 +110,11 @@ func Admin(cfg AdminConfig) (http.Handler, error) {
 		},
 		Formats:       huma.DefaultFormats,
 		DefaultFormat: echo.MIMEApplicationJSON,
+		Transformers:  []huma.Transformer{withoutValues},
 	})
 	a.registerHealth(e)
 	a.registerReceipts()
+	a.registerInstallations()
 	a.registerStats()
 	if err := a.registerDescription(e); err != nil {
 		return nil, err
@@ -142,6 +156,17 @@ func (a *admin) knows(r *http.Request) bool {
 		known |= subtle.ConstantTimeCompare(sum[:], a.tokens[i][:])
 	}
 	return known == 1
+}
+
+// withoutValues takes from an error what the library repeats of a body that it does not accept:
+// it may hold a secret.
+func withoutValues(_ huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(*huma.ErrorModel); ok {
+		for _, e := range p.Errors {
+			e.Value = nil
+		}
+	}
+	return v, nil
 }
 
 func writeProblem(c echo.Context, status int, detail string) error {

@@ -110,8 +110,17 @@ func someLedger() *ledger {
 }
 
 func config(l *ledger) web.AdminConfig {
+	kept := someInstallations()
 	return web.AdminConfig{
-		Ledger: l,
+		Ledger:              l,
+		Installations:       kept,
+		Quarantine:          kept,
+		CheckInstallation:   kept.check,
+		InstallationChanged: func(string) {},
+		Recheck: func(_ context.Context, id string) (ports.Recheck, error) {
+			_, err := kept.find(id)
+			return ports.Recheck{Requests: 3, Accepted: 2, Refused: 1}, err
+		},
 		Ready: func(context.Context) web.Readiness {
 			return web.Readiness{Ready: true, Dependencies: []web.Dependency{{Name: "durable store", Ready: true, Needed: true}}}
 		},
@@ -365,7 +374,7 @@ func TestMetricsAreTheInjectedOnes(t *testing.T) {
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	a := serveAdmin(t, config(someLedger()))
-	for _, path := range []string{"/", "/console", "/api/v1/installations", "/api/v1/conversations", "/api/v1", "/docs", "/openapi.json", "/in/slack", "/api/v1/receipts/", "//healthz"} {
+	for _, path := range []string{"/", "/console", "/api/v1/conversation", "/api/v1/conversations", "/api/v1", "/docs", "/openapi.json", "/in/slack", "/api/v1/receipts/", "//healthz"} {
 		res, body := a.get(path)
 		if res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s = %d; want 404", path, res.StatusCode)
