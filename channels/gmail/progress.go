@@ -95,10 +95,11 @@ func readProgress(c domain.Checkpoint) (*progress, error) {
 	return p, nil
 }
 
-// knows reports whether nothing has happened to a message since it was done with.
+// knows reports whether nothing has happened to a message since it was done with. That it is told
+// of again is nothing; that its labels changed may make it one to take.
 func (p *progress) knows(c candidate) bool {
 	at, ok := p.Seen[c.id]
-	return ok && at >= c.record
+	return ok && at >= c.relabelled
 }
 
 // done notes that a message is done with up to a historyId.

@@ -39,9 +39,10 @@ type mailbox struct {
 
 // A candidate is a message in which something new may have come.
 type candidate struct {
-	id     string
-	record historyID // of the last change in which it was told; 0 in a listing
-	rescue bool      // it was told of only because its labels changed
+	id         string
+	record     historyID // of the last change that tells of it; 0 in a listing
+	relabelled historyID // of the last that took it out of Spam or Trash, or into the inbox
+	rescue     bool      // it is told of because of that only
 }
 
 // A run is one round on its way.
@@ -139,6 +140,9 @@ func (h historyPage) candidates() []candidate {
 		}
 		all[i].record = record
 		all[i].rescue = all[i].rescue && rescue
+		if rescue {
+			all[i].relabelled = record
+		}
 	}
 	for _, r := range h.History {
 		for _, c := range r.MessagesAdded {
