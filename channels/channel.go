@@ -147,6 +147,7 @@ type Simulation struct {
 	Message   string // a number that tells messages apart
 	From      string // who writes, and so which conversation
 	Text      string
-	Retry     int // 0 at the first delivery
+	Mail      []byte // of platform email: a mail to send as it is, instead of one made of the above; or nil
+	Retry     int    // 0 at the first delivery
 	Now       time.Time
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,12 +21,16 @@ import (
 	"github.com/admitone/admitone/domain"
 )
 
+// mailPlatform is the platform of the channels of mail.
+const mailPlatform = "email"
+
 // A simulation is what the command line of simulate says.
 type simulation struct {
 	url, publicURL string
 	secrets        []string
 	account        string
 	text, eventID  string
+	eml            string // a file
 	retries, race  int
 	interval       time.Duration
 }
@@ -71,6 +76,7 @@ Channels: ` + strings.Join(names, ", "),
 	f.StringVar(&s.account, "account", "", "the vendor's name of the installation; the channel's example if left out")
 	f.StringVar(&s.text, "text", "Hello from a simulated vendor", "text of the message")
 	f.StringVar(&s.eventID, "event-id", "", "the vendor's number of the event; a new one if left out")
+	f.StringVar(&s.eml, "eml", "", "`file` with a mail to send as it is, instead of one of --text and --event-id; channels of mail only")
 	f.IntVar(&s.retries, "retries", 0, "how many times the vendor sends the event again")
 	f.IntVar(&s.race, "race", 1, "how many copies of the first delivery are sent at the same moment")
 	f.DurationVar(&s.interval, "interval", 0, "wait before each retry")
@@ -83,7 +89,10 @@ func (s simulation) run(ctx context.Context, w io.Writer, c channels.Channel) er
 		return usageError{err}
 	}
 	defer v.client.CloseIdleConnections()
-	m := s.message(c)
+	m, err := s.message(c)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(w, "%s event %s to %s\n\n", c.Name, m.eventID, v.url)
 	t := tally{w: w}
 	if err := t.first(ctx, v, m, s.race); err != nil {
@@ -108,6 +117,8 @@ func (s simulation) vendor(c channels.Channel) (vendor, error) {
 		return vendor{}, fmt.Errorf("--retries %d: can't be negative", s.retries)
 	case s.race < 1:
 		return vendor{}, fmt.Errorf("--race %d: one copy is the least", s.race)
+	case s.eml != "" && c.Platform != mailPlatform:
+		return vendor{}, fmt.Errorf("--eml: channel %s brings no mail", c.Name)
 	case s.interval < 0:
 		return vendor{}, fmt.Errorf("--interval %s: can't be negative", s.interval)
 	}
@@ -152,7 +163,14 @@ func (s simulation) credentials(c channels.Channel) (map[string][]string, error)
 	return secrets, nil
 }
 
-func (s simulation) message(c channels.Channel) message {
+func (s simulation) message(c channels.Channel) (message, error) {
+	if s.eml != "" {
+		mail, err := os.ReadFile(s.eml)
+		if err != nil {
+			return message{}, fmt.Errorf("--eml: %w", err)
+		}
+		return message{eventID: s.eml, mail: mail}, nil
+	}
 	m := message{eventID: s.eventID, text: s.text}
 	if m.eventID == "" {
 		m.eventID = newEventID()
@@ -160,7 +178,7 @@ func (s simulation) message(c channels.Channel) message {
 	if c.Name != "twilio" { // whose event id is that of the message
 		m.number = messageNumber(m.eventID)
 	}
-	return m
+	return m, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -1,9 +1,11 @@
 package cli_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/cfworker"
 	"github.com/admitone/admitone/channels/twilio"
 )
 
@@ -127,6 +130,49 @@ func TestARunIsANewEventUnlessItsIDIsSaid(t *testing.T) {
 		if e[3] == e[4] {
 			t.Errorf("%s: another --event-id is the same event: %s", c.Name, e[3])
 		}
+	}
+}
+
+func TestSimulateSendsAMailAsItIs(t *testing.T) {
+	t.Parallel()
+	const file = "../../channels/email/testdata/16-latin1-id.eml"
+	mail, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHook(t, once)
+	got := admitone("simulate", "cfworker", "--url", h.URL, "--eml", file, "--retries", "1")
+	if got.code != 0 || !strings.Contains(got.stdout, "2 sent: 1 admitted, 1 duplicate, 0 refused") {
+		t.Fatalf("simulate = %+v; want code 0 and a summary of 2 deliveries", got)
+	}
+	if !bytes.Equal(h.requests[0].Body, mail) {
+		t.Errorf("sent %q; want the file", h.requests[0].Body)
+	}
+	if retry := h.requests[1].Body; !bytes.HasSuffix(retry, mail) || !bytes.HasPrefix(retry, []byte("Received: ")) {
+		t.Errorf("the retry is %q; want the file after one more trace field", retry)
+	}
+	c := cfworker.New()
+	endpoint, err := c.Open(c.Example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range h.requests {
+		if err := endpoint.Verify(r); err != nil {
+			t.Errorf("not genuine: %v", err)
+		}
+	}
+	if e := h.events(t, c); e[0] != e[1] {
+		t.Errorf("a mail and its retry are %s and %s", e[0], e[1])
+	}
+
+	if got := admitone("simulate", "slack", "--url", h.URL, "--eml", file); got.code != 2 || !strings.Contains(got.stderr, "slack brings no mail") {
+		t.Errorf("simulate slack --eml = %+v; want code 2", got)
+	}
+	if got := admitone("simulate", "cfworker", "--url", h.URL, "--eml", "no-such.eml"); got.code != 1 || !strings.Contains(got.stderr, "no-such.eml") {
+		t.Errorf("simulate --eml without the file = %+v; want code 1", got)
+	}
+	if len(h.requests) != 2 {
+		t.Errorf("%d requests; want 2", len(h.requests))
 	}
 }
 

@@ -55,13 +55,14 @@ type message struct {
 	number  string // tells messages apart
 	from    string
 	text    string
+	mail    []byte // sent as it is, instead of the text; or nil
 }
 
 // request returns delivery number retry of m, the first being 0. Each is signed at its own time.
 func (v vendor) request(ctx context.Context, m message, retry int) (*http.Request, error) {
 	r, err := v.channel.Simulate(v.cred, channels.Simulation{
 		URL: v.url, PublicURL: v.publicURL, Account: v.cred.Account,
-		EventID: m.eventID, Message: m.number, From: m.from, Text: m.text,
+		EventID: m.eventID, Message: m.number, From: m.from, Text: m.text, Mail: m.mail,
 		Retry: retry, Now: time.Now(),
 	})
 	if err != nil {

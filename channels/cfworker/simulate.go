@@ -29,7 +29,10 @@ func simulate(c channels.Credentials, s channels.Simulation) (*http.Request, err
 		to = r.first
 	}
 	from := email.SimulatedSender(s.From)
-	body := email.Simulated(from, to, s.EventID, s.Message, s.Text, s.Retry, s.Now)
+	body := email.Retried(s.Mail, s.Retry, s.Now)
+	if s.Mail == nil {
+		body = email.Simulated(from, to, s.EventID, s.Message, s.Text, s.Retry, s.Now)
+	}
 
 	r, err := http.NewRequest(http.MethodPost, s.URL, bytes.NewReader(body)) //nolint:noctx // the sender knows the context
 	if err != nil {

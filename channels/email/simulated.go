@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/mail"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -22,9 +21,6 @@ func Simulated(from, to, event, message, text string, retry int, now time.Time) 
 	line := func(name, value string) {
 		fmt.Fprintf(&b, "%s: %s\r\n", name, strings.NewReplacer("\r", " ", "\n", " ").Replace(value))
 	}
-	if retry > 0 {
-		line("Received", "from mx.example.org by relay.example id "+strconv.Itoa(retry)+"; "+now.UTC().Format(time.RFC1123Z))
-	}
 	line("From", (&mail.Address{Address: from}).String())
 	line("To", (&mail.Address{Address: to}).String())
 	line("Subject", "Simulated mail")
@@ -35,7 +31,17 @@ func Simulated(from, to, event, message, text string, retry int, now time.Time) 
 	line("Content-Type", "text/plain; charset=utf-8")
 	line("Content-Transfer-Encoding", "8bit")
 	b.WriteString("\r\n" + text + "\r\n")
-	return []byte(b.String())
+	return Retried([]byte(b.String()), retry, now)
+}
+
+// Retried returns mail as a sender's server delivers it the retry-th time after the first, at
+// now: with one more trace field. It does not change mail.
+func Retried(mail []byte, retry int, now time.Time) []byte {
+	if retry == 0 {
+		return mail
+	}
+	trace := fmt.Sprintf("Received: from mx.example.org by relay.example id %d; %s\r\n", retry, now.UTC().Format(time.RFC1123Z))
+	return append([]byte(trace), mail...)
 }
 
 // SimulatedSender returns the address of the sender that a simulator calls name.

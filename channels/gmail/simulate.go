@@ -26,6 +26,10 @@ func simulated(address string) (channels.Simulator, channels.Credentials, error)
 // Put implements channels.Simulator. A repeated mail is a message of its own to Gmail, with one
 // more trace field, as a server makes it that delivers a mail twice.
 func (s *simulator) Put(m channels.Simulation) error {
+	if m.Mail != nil {
+		s.Mailbox.Put(email.Retried(m.Mail, m.Retry, m.Now))
+		return nil
+	}
 	s.Mailbox.Put(email.Simulated(m.From, s.mailbox, m.EventID, m.Message, m.Text, m.Retry, m.Now))
 	return nil
 }
