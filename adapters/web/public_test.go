@@ -391,6 +391,8 @@ type fixed struct {
 	answer ports.Answer
 }
 
-func (f fixed) Route(context.Context, string, string, string) (ports.Route, error) { return f.route, nil }
+func (f fixed) Route(context.Context, string, string, string) (ports.Route, error) {
+	return f.route, nil
+}
 
 func (f fixed) Deliver(context.Context, ports.Delivery) ports.Answer { return f.answer }
