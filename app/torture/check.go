@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -18,6 +19,10 @@ const maxKept = 200
 // slack is how far clocks and stores may be behind what was done to them.
 const slack = 1500 * time.Millisecond
 
+// reconnect is how long before the end of a lease a store may be back and still be of no use: a
+// connection is given up after 2 s, and a dispatch takes its time.
+const reconnect = 2*time.Second + dispatchTimeout
+
 // A Violation is something that contradicts a promise.
 type Violation struct {
 	Promise string    // as DESIGN.md numbers them
@@ -30,6 +35,9 @@ type Violation struct {
 type seen struct {
 	receipt  uuid.UUID // under which the application got it
 	attempts uint64    // one bit for each that the application got, by number modulo 64
+	place    uint32    // of its first attempt in the application's log, from 1; 0 if it got none
+	claim    uint32    // its place among all claims
+	lane     uint16    // its conversation, from 1; 0 if it has none
 	accepted uint16    // attempts that the application did not decline
 	firstYes uint16    // number of the first of them; 0 if there is none
 	last     uint16    // highest number
@@ -42,9 +50,9 @@ type seen struct {
 const (
 	isSent uint8 = 1 << iota
 	isPromised
-	isTaken    // the application answered 200, or would have
-	isRejected // it answered 400
-	isReplayed
+	isTaken         // the application answered 200, or would have
+	isRejected      // it answered 400
+	isHandledAtOnce // at its first attempt
 )
 
 // A checker gathers what the vendors sent and were told, what the application got and what the
@@ -63,12 +71,15 @@ type checker struct {
 	holders   map[string]*instance
 	oneFile   bool              // all instances write to one
 	replayed  map[uuid.UUID]int // by hand, after the storm
+
+	begins uint32           // read from the application's log so far
+	lanes  map[int64]uint16 // conversations by their number in the stores
 }
 
 func newChecker(p *plan, n int) *checker {
 	return &checker{
 		installations: p.installations, events: make([]seen, n), keys: make(map[domain.Digest]uint32, n),
-		replayed: map[uuid.UUID]int{},
+		replayed: map[uuid.UUID]int{}, lanes: map[int64]uint16{},
 	}
 }
 
@@ -126,10 +137,11 @@ func (c *checker) promised(n uint32) bool {
 	return c.events[n].flags&isPromised != 0
 }
 
-// begun notes what the application got.
+// begun notes what the application got, in the order in which it did.
 func (c *checker) begun(b begin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.begins++
 	if int(b.event) >= len(c.events) || c.events[b.event].flags&isSent == 0 {
 		c.violate("P6", int64(b.event), b.receipt, "the application got an event that nobody sent")
 		return
@@ -147,6 +159,9 @@ func (c *checker) begun(b begin) {
 		c.violate("P3", int64(b.event), b.receipt, "attempt %d reached the application twice", b.attempt)
 	}
 	s.attempts |= bit
+	if b.attempt == 1 {
+		s.place = c.begins
+	}
 	s.last = max(s.last, b.attempt)
 	if b.outcome == declined {
 		return
@@ -204,6 +219,47 @@ func (c *checker) receipt(r domain.Receipt) {
 		c.violate("P3", int64(n), id, "the application got attempt %d, the ledger has %d", s.last, r.Attempt)
 	}
 	c.state(n, id, s, r)
+	if r.Conversation == "" {
+		return
+	}
+	number := r.Key.Lane(r.Conversation)
+	if c.lanes[number] == 0 {
+		c.lanes[number] = uint16(len(c.lanes) + 1) //nolint:gosec // few people write to few installations
+	}
+	s.lane, s.claim = c.lanes[number], uint32(r.Seq) //nolint:gosec // only the order counts, and no run makes that many
+	if r.State == domain.Handled && r.Attempt == 1 {
+		s.flags |= isHandledAtOnce
+	}
+}
+
+// order checks that the events of a conversation were begun for the first time in the order of their
+// claims. It can be told for certain of one that was handled at its first attempt: it was settled
+// before anything that was claimed later could begin. One that was cut off in its first attempt may
+// arrive at the application after what came next.
+func (c *checker) order() {
+	claims := make([]uint32, 0, len(c.events))
+	for n := range c.events {
+		if s := &c.events[n]; s.lane > 0 && s.place > 0 {
+			claims = append(claims, uint32(n))
+		}
+	}
+	slices.SortFunc(claims, func(a, b uint32) int {
+		x, y := &c.events[a], &c.events[b]
+		return cmp.Or(cmp.Compare(x.lane, y.lane), cmp.Compare(y.claim, x.claim))
+	})
+	var earliest uint32 // begun, of what was claimed later in the conversation
+	for i, n := range claims {
+		s := &c.events[n]
+		if i == 0 || c.events[claims[i-1]].lane != s.lane {
+			earliest = n
+			continue
+		}
+		if first := &c.events[earliest]; first.place > s.place {
+			earliest = n
+		} else if s.flags&isHandledAtOnce != 0 {
+			c.violate("order", int64(n), s.receipt, "event %d of its conversation was claimed later and begun earlier", earliest)
+		}
+	}
 }
 
 // state checks how a receipt ended.
@@ -227,8 +283,9 @@ func (c *checker) state(n uint32, id uuid.UUID, s *seen, r domain.Receipt) {
 		switch {
 		case r.Guarantee == domain.AtLeastOnce:
 			c.violate("P4", int64(n), id, "at-least-once, and lost")
-		case !c.excused(r):
-			c.violate("P3", int64(n), id, "lost, although its holder was neither killed nor stalled nor cut off (begun %s)", r.BegunAt.Format(clock))
+		case !c.excused(r, s.attempts&(1<<(r.Attempt%64)) != 0):
+			c.violate("P3", int64(n), id, "lost, although nothing kept its holder from dispatching and settling (begun %s, attempts %s)",
+				r.BegunAt.Format(clock), attempts(s.attempts))
 		}
 	case domain.Claimed, domain.Dispatching, domain.Retrying:
 		c.violate("P8", int64(n), id, "still %s", r.State)
@@ -242,8 +299,10 @@ func (c *checker) state(n uint32, id uuid.UUID, s *seen, r domain.Receipt) {
 // excused reports whether something was done to the holder of a lost receipt that kept it from
 // settling. It was killed or stood still while it dispatched; or it was cut off from the store,
 // until the lease was over or until it was ended. That it was asked to end is no excuse: a
-// server that drains settles.
-func (c *checker) excused(r domain.Receipt) bool {
+// server that drains settles. And if the application never got the attempt, something must have
+// kept the holder from dispatching too: it was cut off from the answer to its begin all the
+// while, or the application was not there.
+func (c *checker) excused(r domain.Receipt, reached bool) bool {
 	holder, known := c.holders[r.Holder]
 	if !known {
 		return true // it was killed before it could say its name
@@ -256,12 +315,22 @@ func (c *checker) excused(r domain.Receipt) bool {
 	}
 	hit := func(i incident) bool { return i.instance == holder && (i.kind == killed || i.kind == halted) }
 	ended := func(i incident) bool { return i.instance == holder && (i.kind == killed || i.kind == terminated) }
+	gone := func(i incident) bool { return i.kind == applicationGone }
 	away := func(i incident) bool {
 		mine := i.instance == nil || i.instance == holder
 		// one that stands still may hold the lock of a file that all write to
 		return mine && i.kind == cutOff || c.oneFile && i.kind == halted
 	}
-	return during(begun, begun.Add(dispatchTimeout), hit) || during(end, end, away) || during(begun, end, ended) && during(begun, end, away)
+	switch {
+	case during(begun, begun.Add(dispatchTimeout), hit):
+		return true
+	case during(begun, end, ended) && during(begun, end, away):
+		return true
+	case reached:
+		return during(end, end, away)
+	}
+	unanswered := during(begun, begun, away) && during(end.Add(-reconnect), end, away)
+	return unanswered || during(begun, begun.Add(dispatchTimeout), gone) && during(end, end, away)
 }
 
 // finish checks what is missing.
@@ -278,6 +347,7 @@ func (c *checker) finish() {
 			c.violate("P2", int64(n), s.receipt, "the application got it, and the ledger has no receipt")
 		}
 	}
+	c.order()
 }
 
 // attempts lists the numbers whose bits are set.

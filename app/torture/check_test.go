@@ -124,15 +124,21 @@ func TestCheckerFindsWhatIsPlanted(t *testing.T) {
 			r.State, r.LastError = domain.Failed, "400"
 			return []domain.Receipt{r}
 		}, ""},
-		"at-least-once, and lost":               {least, lost(torture.Killed, "a", 0), "P4"},
-		"lost by a kill":                        {once, lost(torture.Killed, "a", 0), ""},
-		"lost, and killed long after it":        {once, lost(torture.Killed, "a", torture.Lease-time.Second), "P3"},
-		"lost by a drain":                       {once, lost(torture.Ended, "a", 0), "P3"},
-		"lost, and another killed":              {once, lost(torture.Killed, "b", 0), "P3"},
-		"lost, and killed before":               {once, lost(torture.Killed, "a", -time.Minute), "P3"},
-		"lost, cut off until the lease's end":   {once, lost(torture.CutOff, "", torture.Lease), ""},
-		"lost, cut off and back in time":        {once, lost(torture.CutOff, "a", 0), "P3"},
-		"lost, and only the fast store was off": {once, lost(torture.Other, "a", torture.Lease), "P3"},
+		"at-least-once, and lost":                {least, lost(torture.Killed, "a", 0), "P4"},
+		"lost by a kill":                         {once, lost(torture.Killed, "a", 0), ""},
+		"lost, and killed long after it":         {once, lost(torture.Killed, "a", torture.Lease-time.Second), "P3"},
+		"lost by a drain":                        {once, lost(torture.Ended, "a", 0), "P3"},
+		"lost, and another killed":               {once, lost(torture.Killed, "b", 0), "P3"},
+		"lost, and killed before":                {once, lost(torture.Killed, "a", -time.Minute), "P3"},
+		"lost, cut off until the lease's end":    {once, lost(torture.CutOff, "", torture.Lease), ""},
+		"lost, cut off and back in time":         {once, lost(torture.CutOff, "a", 0), "P3"},
+		"lost, and only the fast store was off":  {once, lost(torture.Other, "a", torture.Lease), "P3"},
+		"lost on the way, cut off all the while": {once, unseen(torture.CutOff, torture.Lease), ""},
+		"lost on the way, cut off at the end":    {once, unseen(torture.CutOff, -torture.Lease/4), "P3"},
+		"lost on the way, and no application":    {once, unseen(torture.Gone, time.Second), ""},
+		"in order":                               {once, inOrder(1, 2, domain.Handled), ""},
+		"begun out of order":                     {once, inOrder(2, 1, domain.Handled), "order"},
+		"arrived late from a cut dispatch":       {least, inOrder(2, 1, domain.Failed), ""},
 		"still open": {least, func(_ *torture.Checked, _ uint32, r domain.Receipt) []domain.Receipt {
 			r.State = domain.Retrying
 			return []domain.Receipt{r}
@@ -175,6 +181,44 @@ func lost(kind, instance string, after time.Duration) func(*torture.Checked, uin
 		r.State, r.LastError, r.HandledAt = domain.Lost, "the lease ran out", time.Time{}
 		k.Incident(kind, instance, r.BegunAt.Add(after), r.BegunAt.Add(after+time.Second))
 		return []domain.Receipt{r}
+	}
+}
+
+// unseen plants a lost receipt of "a" that the application never got. "a" is cut off at the end of its
+// lease, and from the begin on something is done for a time.
+func unseen(kind string, takes time.Duration) func(*torture.Checked, uint32, domain.Receipt) []domain.Receipt {
+	return func(k *torture.Checked, _ uint32, r domain.Receipt) []domain.Receipt {
+		r.State, r.LastError, r.HandledAt = domain.Lost, "the lease ran out", time.Time{}
+		end := r.BegunAt.Add(torture.Lease)
+		k.Incident(torture.CutOff, "a", end, end.Add(time.Second))
+		from := r.BegunAt
+		if takes < 0 {
+			from, takes = end.Add(takes), -takes
+		}
+		k.Incident(kind, "a", from, from.Add(takes))
+		return []domain.Receipt{r}
+	}
+}
+
+// inOrder plants two receipts of a conversation, with the places of their begins in the application's
+// log. The first ends in state.
+func inOrder(first, second int, state domain.State) func(*torture.Checked, uint32, domain.Receipt) []domain.Receipt {
+	return func(k *torture.Checked, n uint32, r domain.Receipt) []domain.Receipt {
+		next := k.Receipt(k.Next(n))
+		r.Conversation, next.Conversation = "C1", "C1"
+		r.Seq, next.Seq = 1, 2
+		begin := func() { k.Begun(r, n, 1, torture.Taken) }
+		if first < second {
+			begin()
+		}
+		k.Begun(next, k.Next(n), 1, torture.Taken)
+		if first > second {
+			begin()
+		}
+		if r.State = state; state == domain.Failed {
+			r.LastError, r.Attempt = "timeout", torture.MaxAttempts
+		}
+		return []domain.Receipt{r, next}
 	}
 }
 

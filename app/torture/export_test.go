@@ -34,6 +34,7 @@ const (
 	Ended   = terminated
 	CutOff  = cutOff
 	Other   = other
+	Gone    = applicationGone
 
 	Lease       = lease
 	MaxAttempts = maxAttempts
@@ -66,6 +67,16 @@ func (k *Checked) Find(g domain.Guarantee) uint32 {
 		}
 	}
 	return 0
+}
+
+// Next returns the number of the event after n of the same installation.
+func (k *Checked) Next(n uint32) uint32 {
+	for i := n + 1; int(i) < len(k.c.events); i++ {
+		if k.plan.event(i).in == k.plan.event(n).in {
+			return i
+		}
+	}
+	return n
 }
 
 // Receipt returns one of event n as it is handled by "a" at once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +16,8 @@ const (
 	halted     = "halt"
 	cutOff     = "cut off"
 	other      = "other"
+
+	applicationGone = "application gone"
 )
 
 // A storm does harm, one thing after another and some at the same time.
@@ -59,6 +62,8 @@ func processFaults() []fault {
 		{"application stalls", 1, mooded(sluggish, 200, 1000)},
 		{"application dies", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
 			down := milliseconds(d, 200, 1500)
+			end := s.fleet.begin(applicationGone, nil)
+			defer end()
 			s.application.die()
 			wait(ctx, down)
 			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), startPatience)
@@ -106,6 +111,11 @@ func serverFaults() []fault {
 		{"begins lost before the commit", 2, spoiled("begin", false)},
 		{"settles committed, answer lost", 2, spoiled("handled", true)},
 		{"settles lost before the commit", 2, spoiled("handled", false)},
+		{"settles held up past the lease", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+			// the instance gives the connection up; what it has sent arrives all the same
+			defer s.fleet.begin(cutOff, in)()
+			return in.durable.holdCommit(ctx, "handled", lease+milliseconds(d, 100, 1500))
+		}},
 		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
 			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
 		}},
@@ -134,10 +144,10 @@ func network(store func(*instance) *proxy, kind string, least, most int, spoil f
 	}
 }
 
-// spoiled loses some commits.
+// spoiled loses some commits, every other one, so that what is tried again gets through.
 func spoiled(statement string, applied bool) func(context.Context, *storm, *instance, *rand.Rand) bool {
 	return func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) bool {
-		in.durable.spoilCommits(statement, applied, 1+d.IntN(4))
+		in.durable.spoilCommits(statement, applied, 2+d.IntN(6))
 		wait(ctx, milliseconds(d, 500, 1500))
 		in.durable.spoilCommits("", false, 0)
 		return true
@@ -166,30 +176,26 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 	} else {
 		faults = append(faults, serverFaults()...)
 	}
-	sum := 0
-	for _, f := range faults {
-		sum += f.weight
-	}
+	var deck []fault
 	for i := uint64(0); ; i++ {
 		d := dice(seed, diceFaults, i, 0)
 		wait(ctx, milliseconds(d, 150, 900))
 		if ctx.Err() != nil {
 			break
 		}
-		throw := d.IntN(sum)
-		in := s.fleet.instances[d.IntN(len(s.fleet.instances))]
-		for _, f := range faults {
-			if throw -= f.weight; throw < 0 {
-				s.running.Go(func() {
-					if f.do(ctx, s, in, d) {
-						s.mu.Lock()
-						defer s.mu.Unlock()
-						s.counts[f.name]++
-					}
-				})
-				break
-			}
+		if len(deck) == 0 {
+			deck = shuffled(faults, d)
 		}
+		f := deck[0]
+		deck = deck[1:]
+		in := s.fleet.instances[d.IntN(len(s.fleet.instances))]
+		s.running.Go(func() {
+			if f.do(ctx, s, in, d) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.counts[f.name]++
+			}
+		})
 	}
 	s.running.Wait()
 	s.application.mood.Store(uint32(calm))
@@ -200,6 +206,21 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 			}
 		}
 	}
+}
+
+// shuffled returns each fault as often as it has weight, first one of each: so no kind is missing
+// from a storm by chance.
+func shuffled(faults []fault, d *rand.Rand) []fault {
+	var deck []fault
+	for _, f := range faults {
+		for range f.weight - 1 {
+			deck = append(deck, f)
+		}
+	}
+	d.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	first := slices.Clone(faults)
+	d.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
+	return append(first, deck...)
 }
 
 // restart ends an instance's process and begins another one after a while. One that has not been

@@ -21,6 +21,10 @@ const publicURL = "https://hooks.example.com"
 // begun one after another, so few of them would make the storm a queue.
 const conversations = 64
 
+// burst is how many events in a row may come of one conversation: people write several messages
+// in one breath, and their order is to be kept while each comes to another instance.
+const burst = 4
+
 // What a delivery is of its event.
 const (
 	genuine = iota
@@ -66,6 +70,7 @@ const (
 	diceSend
 	diceApplication
 	diceFaults
+	diceBurst
 )
 
 // dice returns those of one thing: equal seeds throw equal numbers.
@@ -73,10 +78,14 @@ func dice(seed uint64, salt, n, m uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, salt<<56|m<<40|n)) //nolint:gosec // repeatable, not secret
 }
 
-// newPlan makes two installations of each channel, one for each guarantee, in tenants of their own.
+// newPlan makes two installations of each channel whose vendor sends, one for each guarantee, in
+// tenants of their own.
 func newPlan(seed uint64, run string, chs []channels.Channel) (*plan, error) {
 	p := &plan{seed: seed}
 	for _, c := range chs {
+		if c.Polled() {
+			continue // nobody sends its events
+		}
 		for _, g := range []struct {
 			short string
 			domain.Guarantee
@@ -191,8 +200,12 @@ func (e event) key(what int) (domain.Digest, error) {
 // event returns event number n.
 func (p *plan) event(n uint32) event {
 	d := dice(p.seed, diceEvent, uint64(n), 0)
-	e := event{n: n, in: p.installations[d.IntN(len(p.installations))], copies: 1}
-	e.from = strconv.Itoa(15550100 + d.IntN(conversations))
+	who := d
+	if together := dice(p.seed, diceBurst, uint64(n/burst), 0); together.IntN(3) == 0 {
+		who = together
+	}
+	e := event{n: n, in: p.installations[who.IntN(len(p.installations))], copies: 1}
+	e.from = strconv.Itoa(15550100 + who.IntN(conversations))
 	if d.IntN(8) == 0 {
 		e.copies = 2 + d.IntN(3)
 	}

@@ -83,21 +83,33 @@ func (p *proxy) means(statement string) bool {
 	return p.spoil.left > 0 && strings.Contains(statement, p.spoil.statement)
 }
 
+// applies reports whether the store is to get the commit.
 func (p *proxy) applies() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.spoil.applied
+	return p.spoil.applied || p.spoil.hold != nil
 }
 
 // spoilCommit decides on a commit that is about to be passed on.
 func (p *proxy) spoilCommit(l *link) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.spoil.left == 0 {
+	switch {
+	case p.spoil.left == 0:
+		return nil
+	case p.spoil.pass:
+		p.spoil.pass = false
 		return nil
 	}
 	p.spoil.left--
 	p.fired++
+	if hold := p.spoil.hold; hold != nil {
+		p.mu.Unlock()
+		<-hold
+		p.mu.Lock()
+		return nil
+	}
+	p.spoil.pass = true
 	if !p.spoil.applied {
 		return errCut
 	}

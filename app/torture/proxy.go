@@ -27,11 +27,14 @@ type proxy struct {
 	fired int // commits spoiled so far
 }
 
-// A spoil cuts connections at a commit, left times.
+// A spoil cuts connections at a commit, left times, and lets one pass in between; or it holds a
+// commit up.
 type spoil struct {
 	statement string // part of the names of the prepared statements whose transactions are meant
 	applied   bool   // whether the commit reaches the store: then its answer is lost
 	left      int
+	pass      bool          // the next one gets through
+	hold      chan struct{} // not nil: one is held until this is closed
 }
 
 // A link is one connection through the proxy.
@@ -104,7 +107,23 @@ func (p *proxy) loseAnswers() { p.set(func() { p.mute = true }) }
 // spoilCommits makes the next n commits of transactions with a statement end in a cut
 // connection: after they were applied, so that the answer is lost, or before they arrive.
 func (p *proxy) spoilCommits(statement string, applied bool, n int) {
-	p.set(func() { p.spoil = spoil{statement, applied, n} })
+	p.set(func() { p.spoil = spoil{statement: statement, applied: applied, left: n} })
+}
+
+// holdCommit holds the next commit of a transaction with a statement up for a time, unless ctx ends
+// before there is one. It reports whether there was.
+func (p *proxy) holdCommit(ctx context.Context, statement string, takes time.Duration) bool {
+	hold := make(chan struct{})
+	before := p.spoiled()
+	p.set(func() { p.spoil = spoil{statement: statement, left: 1, hold: hold} })
+	defer close(hold)
+	came, cancel := context.WithTimeout(ctx, takes)
+	defer cancel()
+	if poll(came, 10*time.Millisecond, func() (bool, error) { return p.spoiled() > before, nil }) != nil {
+		return false
+	}
+	wait(ctx, takes)
+	return true
 }
 
 // spoiled returns how many commits were.
