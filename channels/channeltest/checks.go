@@ -34,6 +34,7 @@ func checks() []check {
 		{"DecodeNeedsOnlyThePayload", "any instance can decode an event, at any later time", always, decodeNeedsOnlyThePayload},
 		{"BodyIsNotKept", "nothing of a request is kept beyond the call", always, bodyIsNotKept},
 		{"Concurrent", "an endpoint may be used by many requests at once", always, concurrent},
+		{"MissingIDIsNoKey", "messages that lack their id are not taken for one another", always, missingIDIsNoKey},
 		{"SimulatedRequestIsGenuine", "the simulated vendor does what the vendor does", always, simulatedRequestIsGenuine},
 	}
 }

@@ -54,6 +54,8 @@ var mutants = map[string]string{
 	"id from the text":                             "FixturesHaveDistinctIDs",
 	"id from the second":                           "FixturesHaveDistinctIDs",
 	"missing id shared by all":                     "FixturesHaveDistinctIDs",
+	"message key of nothing":                       "MissingIDIsNoKey",
+	"id of nothing":                                "MissingIDIsNoKey",
 	"id of content from the text alone":            "ContentMakesTheID",
 	"id of content the same for all":               "ContentMakesTheID",
 	"last of two keys counts where there is no id": "FirstOfDuplicateKeysCounts",

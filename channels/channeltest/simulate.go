@@ -1,6 +1,7 @@
 package channeltest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -140,4 +141,65 @@ func simulatedRequestIsGenuine(k *subject) error {
 			return ev.ID != first.ID && ev.MessageKey != first.MessageKey
 		})
 	return errors.Join(errs...)
+}
+
+// missingIDIsNoKey empties the values of two messages of one sender, one after the other. Since
+// the messages have different words, what makes them one event, or one message, is a key that
+// was made of nothing.
+func missingIDIsNoKey(k *subject) error {
+	e, err := k.endpoint()
+	if err != nil {
+		return err
+	}
+	one, other := k.simulation(), k.simulation()
+	other.EventID, other.Message, other.Text = "2002", "602", "Other words"
+	first, err := k.simulate(k.Credentials, one)
+	if err != nil {
+		return err
+	}
+	second, err := k.simulate(k.Credentials, other)
+	if err != nil {
+		return err
+	}
+	firsts, seconds := emptied(first.Body), emptied(second.Body)
+	if len(firsts) != len(seconds) {
+		return nil // what stands at one place in the one stands elsewhere in the other
+	}
+	send := func(r channels.Request, body []byte) (domain.Event, bool) {
+		r.Header, r.Body = r.Header.Clone(), body
+		k.Sign(&r)
+		events, err := k.receive(e, &r)
+		if err != nil || len(events) != 1 {
+			return domain.Event{}, false // it is refused, unreadable or ignored, and no event's key is touched
+		}
+		return events[0], true
+	}
+	var errs []error
+	for i := range firsts {
+		if bytes.Equal(firsts[i], seconds[i]) {
+			continue // nothing tells them apart any more
+		}
+		a, ok1 := send(*first, firsts[i])
+		b, ok2 := send(*second, seconds[i])
+		if !ok1 || !ok2 {
+			continue
+		}
+		for _, key := range []struct{ what, a, b string }{{"id", a.ID, b.ID}, {"message key", a.MessageKey, b.MessageKey}} {
+			if key.a == key.b && key.a != "" {
+				errs = append(errs, fmt.Errorf("two messages have the %s %q if each lacks a value: %s", key.what, key.a, firsts[i]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// emptied returns body, if it is JSON, with nothing in place of each value.
+func emptied(body []byte) [][]byte {
+	var bodies [][]byte
+	for _, v := range values(body) {
+		for _, nothing := range []string{`""`, "null"} {
+			bodies = append(bodies, slices.Concat(body[:v.start], []byte(nothing), body[v.end:]))
+		}
+	}
+	return bodies
 }

@@ -295,7 +295,9 @@ func (e *toyEndpoint) Extract(r *channels.Request) (channels.Batch, error) {
 	switch get("kind") {
 	case "message":
 		ev.Kind = domain.MessageCreated
-		ev.MessageKey = domain.StorableID("message:" + payload.Get("message").Raw)
+		if id := payload.Get("message"); id.Type == gjson.Number || id.Str != "" {
+			ev.MessageKey = domain.StorableID("message:" + id.Raw)
+		}
 	case "edit":
 		ev.Kind = domain.MessageEdited
 	case "poke":
@@ -324,6 +326,14 @@ func (e *toyEndpoint) breakEvent(ev *domain.Event, r *channels.Request, payload 
 		ev.ID = rand.Text()
 	case "missing id shared by all":
 		ev.ID = domain.StorableID("toy:" + payload.Get("event").String())
+	case "message key of nothing":
+		if ev.Kind == domain.MessageCreated {
+			ev.MessageKey = domain.StorableID("message:" + payload.Get("message").String())
+		}
+	case "id of nothing":
+		if get := payload.Get("event"); get.Exists() {
+			ev.ID = domain.StorableID("event:" + get.String())
+		}
 	case "id of content from the text alone":
 		if strings.HasPrefix(ev.ID, "poke:") {
 			ev.ID = domain.StorableID("poke:" + payload.Get("text").String())
