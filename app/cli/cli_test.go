@@ -46,6 +46,13 @@ func TestWrongUsageIsToldWithCodeTwo(t *testing.T) {
 		{[]string{"receipts", "replay"}, "ids of receipts, or a filter"},
 		{[]string{"receipts", "replay", "0192", "--state", "lost"}, "either ids or a filter"},
 		{[]string{"receipts", "stats", "demo"}, "demo"},
+		{[]string{"installations", "add"}, "1 arg"},
+		{[]string{"installations", "add", "x", "--tenant", "acme", "--channel", "slack"}, "--account is needed"},
+		{[]string{"installations", "add", "x", "--tenant", "a", "--channel", "b", "--account", "c", "--secret", "s"}, "NAME=VALUE"},
+		{[]string{"installations", "add", "x", "--tenant", "a", "--channel", "b", "--account", "c", "--policy", "lease"}, "NAME=VALUE"},
+		{[]string{"installations", "list", "--limit", "0"}, "--limit"},
+		{[]string{"installations", "pause"}, "1 arg"},
+		{[]string{"installations", "rotate", "x"}, "--drop-old"},
 	} {
 		got := admitone(tt.args...)
 		if got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, tt.says) {
@@ -58,6 +65,8 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
 		"", "demo", "serve", "check", "migrate", "channels", "simulate", "version",
+		"installations", "installations list", "installations show", "installations add", "installations pause",
+		"installations resume", "installations rotate", "installations recheck", "installations remove",
 		"receipts", "receipts list", "receipts show", "receipts replay", "receipts discard", "receipts stats",
 	} {
 		got := admitone(append(strings.Fields(command), "--help")...)
@@ -74,7 +83,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 func TestHelpListsEveryCommand(t *testing.T) {
 	t.Parallel()
 	got := admitone()
-	for _, command := range []string{"demo", "serve", "check", "migrate", "receipts", "channels", "simulate", "version"} {
+	for _, command := range []string{"demo", "serve", "check", "migrate", "receipts", "installations", "channels", "simulate", "version"} {
 		if !strings.Contains(got.stdout, "\n  "+command+" ") {
 			t.Errorf("admitone alone does not list %s:\n%s", command, got.stdout)
 		}
