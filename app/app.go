@@ -301,6 +301,7 @@ type adminParams struct {
 	Engine     *intake.Engine
 	Directory  *intake.Directory
 	Ledger     ports.Ledger
+	Polls      ports.PollStore
 	Kept       ports.Installations
 	Quarantine ports.Quarantine
 	Durable    ports.DurableStore
@@ -312,10 +313,11 @@ type adminParams struct {
 }
 
 func newAdmin(p adminParams) (Admin, error) {
-	p.Registry.MustRegister(newLedgerMetrics(p.Ledger, p.Log))
+	p.Registry.MustRegister(newLedgerMetrics(p.Ledger, p.Log), newPollMetrics(p.Polls, p.Directory, p.Log))
 	h, err := web.Admin(web.AdminConfig{
 		Tokens:        p.Config.Server.AdminToken,
 		Ledger:        p.Ledger,
+		Polls:         p.Polls,
 		Ready:         readiness(p.Engine, p.Durable, p.Fast, p.Journal),
 		Stats:         func(context.Context) web.Counters { return counters(p.Registry, p.Log) },
 		Metrics:       promhttp.HandlerFor(p.Registry, promhttp.HandlerOpts{}),

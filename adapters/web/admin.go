@@ -43,6 +43,8 @@ type AdminConfig struct {
 	// Recheck checks the quarantined requests of an installation again. It returns
 	// domain.ErrNotInstalled, and domain.ErrState if nothing can be admitted now.
 	Recheck func(ctx context.Context, installation string) (ports.Recheck, error)
+	// Polls are the accounts that are polled.
+	Polls ports.PollStore
 	// Ready tells whether the process can admit, and of each dependency.
 	Ready func(ctx context.Context) Readiness
 	// Stats tells what this process has counted since it began.
@@ -115,6 +117,7 @@ func Admin(cfg AdminConfig) (http.Handler, error) {
 	a.registerHealth(e)
 	a.registerReceipts()
 	a.registerInstallations()
+	a.registerPolls()
 	a.registerStats()
 	if err := a.registerDescription(e); err != nil {
 		return nil, err

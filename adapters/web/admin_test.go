@@ -113,6 +113,7 @@ func config(l *ledger) web.AdminConfig {
 	kept := someInstallations()
 	return web.AdminConfig{
 		Ledger:              l,
+		Polls:               polls{},
 		Installations:       kept,
 		Quarantine:          kept,
 		CheckInstallation:   kept.check,

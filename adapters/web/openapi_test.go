@@ -96,6 +96,8 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{cfg, "DELETE", "/api/v1/installations/{id}", "/api/v1/installations/acme-slack", "", 200},
 		{cfg, "DELETE", "/api/v1/installations/{id}", "/api/v1/installations/none", "", 404},
 		{locked, "DELETE", "/api/v1/installations/{id}", "/api/v1/installations/acme-slack", "", 401},
+		{cfg, "GET", "/api/v1/polls", "", "", 200},
+		{locked, "GET", "/api/v1/polls", "", "", 401},
 		{cfg, "GET", "/api/v1/stats", "", "", 200},
 		{config(empty), "GET", "/api/v1/stats", "", "", 200},
 		{locked, "GET", "/api/v1/stats", "", "", 401},

@@ -56,10 +56,13 @@ func keyTable(chs []channels.Channel) []keyRow {
 		if c.Acknowledge.ContentType != "" {
 			ack = fmt.Sprintf("200 %s: %s", c.Acknowledge.ContentType, c.Acknowledge.Body)
 		}
-		v := c.Vendor
+		v, deadline := c.Vendor, span(c.Vendor.Deadline)
+		if c.Polled() {
+			ack, deadline = "none: it is polled", "is polled"
+		}
 		rows[i] = keyRow{
 			Channel: c.Name, Platform: c.Platform, EventID: v.EventID, Scope: v.Scope, Fallback: v.Fallback,
-			MessageKey: v.MessageKey, Unnumbered: v.Unnumbered, Deadline: span(v.Deadline), RetryWindow: span(v.RetryWindow),
+			MessageKey: v.MessageKey, Unnumbered: v.Unnumbered, Deadline: deadline, RetryWindow: span(v.RetryWindow),
 			AfterAnError: v.Behaviour, ComesAgain: v.ComesAgain, Acknowledgement: ack, Source: v.Source,
 		}
 	}

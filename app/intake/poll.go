@@ -28,7 +28,7 @@ const (
 // the upper half, so that accounts which failed together don't come again together.
 const (
 	pollFailed  = time.Second // doubled with each failure
-	pollBackoff = 5 * time.Minute
+	pollBackoff = time.Minute
 	pollRevoked = time.Hour // somebody has to do something about it
 )
 

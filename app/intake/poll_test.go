@@ -351,13 +351,13 @@ func TestBackoffGrowsWithJitterAndEnds(t *testing.T) {
 		var waits []time.Duration
 		store.change(func() { waits = slices.Clone(store.waits) })
 		for i, wait := range waits {
-			most := min(time.Second<<min(i, 20), 5*time.Minute)
+			most := min(time.Second<<min(i, 20), time.Minute)
 			if wait < most/2 || wait > most {
 				t.Errorf("wait %d is %s; want between half of %s and it", i, wait, most)
 			}
 		}
-		if len(waits) < 15 || len(waits) > 40 {
-			t.Errorf("%d rounds in an hour; want some 20", len(waits))
+		if len(waits) < 60 || len(waits) > 130 {
+			t.Errorf("%d rounds in an hour; want some 80", len(waits))
 		}
 		f.fails(nil)
 		f.put("1")
