@@ -286,6 +286,11 @@ func TestWorkerRejectsForGoodOnlyWhatNoRetryMends(t *testing.T) {
 		check(fmt.Sprint(code), "temporary", status(code, "Location", server.URL+"/elsewhere"))
 	}
 	check("no answer", "temporary", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+
+	w.submit(submission{from: "a@example.org", to: "desk@example.com", mail: []byte("x"), size: 26<<20 + 1}).want(t, "rejected")
+	if len(asked) > 0 {
+		t.Error("the server was asked about a mail that is too large")
+	}
 }
 
 func TestUnknownRecipientIsRejectedForGood(t *testing.T) {
@@ -403,7 +408,7 @@ func TestMailIsForwardedOnlyWhenItIsStored(t *testing.T) {
 	d.once(text)
 }
 
-func TestRequestsOfTheWorkerAreNewAtEachAttempt(t *testing.T) {
+func TestRequestsOfTheWorkerAreToTheContractAndNewAtEachAttempt(t *testing.T) {
 	t.Parallel()
 	requests := make(chan http.Header, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -417,6 +422,10 @@ func TestRequestsOfTheWorkerAreNewAtEachAttempt(t *testing.T) {
 		w.receive(m).want(t, "temporary")
 		h := <-requests
 		return h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
+	}
+	w.submit(submission{from: "<>", to: "désk+100%@example.com", mail: m}).want(t, "temporary")
+	if h := <-requests; h.Get("Admitone-Mail-From") != "" || h.Get("Admitone-Rcpt-To") != "d%C3%A9sk%2B100%25%40example.com" {
+		t.Errorf("envelope %q, %q; want the null sender and an encoded recipient", h.Get("Admitone-Mail-From"), h.Get("Admitone-Rcpt-To"))
 	}
 	firstID, firstTime := attempt()
 	await(t, "a retry tells its own time", func() bool {
