@@ -10,6 +10,7 @@
 package cfworker
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/admitone/admitone/channels"
@@ -26,6 +27,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "cfworker",
 		Platform: "email",
+		Proof:    headerSignature,
 		Secrets:  []channels.Secret{{Name: signingKey}},
 		Settings: []string{"addresses"},
 		MaxBody:  maxBody,
@@ -43,6 +45,7 @@ func New() channels.Channel {
 			// within the first hour and then one every two or three hours.
 			RetryWindow: 5 * 24 * time.Hour,
 			ComesAgain:  true,
+			Busy:        http.StatusTooManyRequests, // the Worker throws, as on 503; other relays by Standard Webhooks slow down
 			Retries:     []time.Duration{30 * time.Minute, 30 * time.Minute, 2 * time.Hour, 3 * time.Hour},
 			Behaviour:   "the Worker throws on anything but 2xx, 404 and 413, which is a temporary failure to the sender's mail server; that tries again for 4 to 5 days",
 			Source:      "https://www.rfc-editor.org/rfc/rfc5321#section-4.5.4.1",

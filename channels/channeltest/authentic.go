@@ -26,6 +26,9 @@ func genuineIsAccepted(k *subject) error {
 		errs = append(errs, k.mustAccept(e, k.request(f), f.name))
 	}
 	for _, f := range k.genuine {
+		if k.Channel.Proof != "" && f.header.Get(k.Channel.Proof) == "" {
+			errs = append(errs, fmt.Errorf("%s: lacks %s, in which the channel says that proof stands", f.name, k.Channel.Proof))
+		}
 		r := k.changed(f, func(*channels.Request) {})
 		errs = append(errs, k.mustAccept(e, r, f.name+", signed by Spec.Sign"))
 	}

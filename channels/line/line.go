@@ -35,6 +35,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "line",
 		Platform: "line",
+		Proof:    headerSignature,
 		Secrets:  []channels.Secret{{Name: channelSecret}},
 		AppWide:  true,
 		Vendor: channels.Vendor{

@@ -30,6 +30,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "slack",
 		Platform: "slack",
+		Proof:    headerSignature,
 		Secrets:  []channels.Secret{{Name: signingSecret}},
 		AppWide:  true,
 		Vendor: channels.Vendor{

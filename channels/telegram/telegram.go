@@ -31,6 +31,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "telegram",
 		Platform: "telegram",
+		Proof:    secretHeader,
 		Secrets:  []channels.Secret{{Name: secretName}},
 		MaxBody:  1 << 20, // Telegram keeps no update beyond 512 KiB in its queue
 		Vendor: channels.Vendor{

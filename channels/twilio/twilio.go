@@ -27,6 +27,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "twilio",
 		Platform: "twilio",
+		Proof:    signatureHeader,
 		Secrets: []channels.Secret{
 			{Name: authToken},
 			{Name: sharedKey, Optional: true},

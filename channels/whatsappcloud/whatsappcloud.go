@@ -24,6 +24,7 @@ func New() channels.Channel {
 	return channels.Channel{
 		Name:     "whatsappcloud",
 		Platform: "whatsappcloud",
+		Proof:    headerSignature,
 		Secrets:  []channels.Secret{{Name: appSecret}, {Name: verifyToken}},
 		AppWide:  true,
 		Methods:  []string{http.MethodPost, http.MethodGet},
