@@ -127,10 +127,10 @@ func (p place) wantCurrent(t *testing.T) {
 	if steps != int(s.Latest) || last != int(s.Latest) {
 		t.Errorf("%d steps have entered themselves, the last %d; want %d", steps, last, s.Latest)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO leases (name, holder, until) VALUES ('x', 'x', CURRENT_TIMESTAMP)"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO instances (id, alive_until) VALUES ('x', CURRENT_TIMESTAMP)"); err != nil {
 		t.Errorf("a row for the new schema: %v", err)
 	}
-	if _, err := db.ExecContext(t.Context(), "DELETE FROM leases WHERE name = 'x'"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM instances WHERE id = 'x'"); err != nil {
 		t.Error(err)
 	}
 }
@@ -143,11 +143,11 @@ func TestUpAppliesEveryStepOnce(t *testing.T) {
 		}
 		p.up(t)
 		p.wantCurrent(t)
-		p.exec(t, "INSERT INTO leases (name, holder, until) VALUES ('kept', 'x', CURRENT_TIMESTAMP)")
+		p.exec(t, "INSERT INTO instances (id, alive_until) VALUES ('kept', CURRENT_TIMESTAMP)")
 		p.up(t) // nothing is left to do, and nothing is lost
 		p.wantCurrent(t)
 		var kept int
-		if err := p.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM leases").Scan(&kept); err != nil || kept != 1 {
+		if err := p.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM instances").Scan(&kept); err != nil || kept != 1 {
 			t.Errorf("%d rows are left, %v; want 1", kept, err)
 		}
 	})
@@ -209,7 +209,7 @@ func TestStepOfAKilledMigratorIsMended(t *testing.T) {
 		p.up(t) // it was not applied
 		p.wantCurrent(t)
 
-		p.exec(t, "INSERT INTO leases (name, holder, until) VALUES ('kept', 'x', CURRENT_TIMESTAMP)")
+		p.exec(t, "INSERT INTO instances (id, alive_until) VALUES ('kept', CURRENT_TIMESTAMP)")
 		p.exec(t, "UPDATE schema_migrations SET dirty = true")
 		if s := p.state(t); !s.Dirty {
 			t.Errorf("State = %+v; want dirty", s)
@@ -217,7 +217,7 @@ func TestStepOfAKilledMigratorIsMended(t *testing.T) {
 		p.up(t) // it was applied
 		p.wantCurrent(t)
 		var kept int
-		if err := p.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM leases WHERE name = 'kept'").Scan(&kept); err != nil || kept != 1 {
+		if err := p.open(t).QueryRowContext(t.Context(), "SELECT count(*) FROM instances WHERE id = 'kept'").Scan(&kept); err != nil || kept != 1 {
 			t.Errorf("%d rows are left, %v; want 1: an applied step must not be applied again", kept, err)
 		}
 
@@ -345,4 +345,42 @@ func TestDialectsHaveTheSameSteps(t *testing.T) {
 			t.Errorf("step %d is called %s; want the number in front", i+1, name)
 		}
 	}
+}
+
+// Receipts that are older than the register of tenants must not drop out of what is swept and pruned.
+func TestTenantsOfEarlierReceiptsAreEntered(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, p place) {
+		p.up(t)
+		for p.state(t).Version > 1 {
+			if err := migrations.Down(t.Context(), p.open(t), p.dialect, p.lock); err != nil {
+				t.Fatalf("Down = %v; want nil", err)
+			}
+		}
+		for i, tenant := range []string{"acme", "acme", "globex"} {
+			id := fmt.Sprintf("00000000-0000-7000-8000-00000000000%d", i)
+			p.exec(t, fmt.Sprintf(`INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest,
+				message_key, kind, conversation, digest, guarantee, state, attempt, deliveries, vendor_attempt, claimed_at, holder, last_error)
+				VALUES ('%[1]s', '%[2]s', '', '', '', '', '', '%[2]s', '', '', '', '%[2]s', '', 'handled', 1, 1, 0, CURRENT_TIMESTAMP, '', '')`, tenant, id))
+		}
+		p.exec(t, `INSERT INTO payloads (tenant, receipt_id, media_type, body) VALUES ('initech', '00000000-0000-7000-8000-000000000009', '', '')`)
+		p.up(t)
+		p.wantCurrent(t)
+		rows, err := p.open(t).QueryContext(t.Context(), "SELECT tenant FROM tenants ORDER BY tenant")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close() //nolint:errcheck // it was read only
+		var got []string
+		for rows.Next() {
+			var tenant string
+			if err := rows.Scan(&tenant); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, tenant)
+		}
+		if want := []string{"acme", "globex", "initech"}; !slices.Equal(got, want) || rows.Err() != nil {
+			t.Errorf("tenants = %v, %v; want %v", got, rows.Err(), want)
+		}
+	})
 }

@@ -50,8 +50,9 @@ func (s *Store) Audit(ctx context.Context, grace time.Duration, limit int) (port
 			SELECT 1 FROM payloads p WHERE p.tenant = r.tenant AND p.receipt_id = r.id)`, nil},
 	} {
 		var rows []receiptRow
-		err := s.read.WithContext(ctx).Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE `+q.cond+` LIMIT ?`,
-			append(q.args, limit)...).Scan(&rows).Error
+		err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+			return tx.Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE (`+q.cond+`) LIMIT ?`, append(q.args, limit)...).Scan(&rows).Error
+		})
 		if err != nil {
 			return ports.Audit{}, classify(err)
 		}
@@ -69,11 +70,13 @@ func (s *Store) sums(ctx context.Context) ([]ports.Sum, error) {
 		N                       int64
 	}
 	// one statement sees one moment; the grand total of a pair is the row without a state
-	err := s.read.WithContext(ctx).Session(&gorm.Session{}).Raw(`
-		SELECT tenant, platform, '' AS state, count(*) AS n FROM receipts GROUP BY tenant, platform
-		UNION ALL
-		SELECT tenant, platform, state, count(*) FROM receipts GROUP BY tenant, platform, state
-		ORDER BY 1, 2, 3`).Scan(&rows).Error
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT tenant, platform, '' AS state, count(*) AS n FROM receipts GROUP BY tenant, platform
+			UNION ALL
+			SELECT tenant, platform, state, count(*) FROM receipts GROUP BY tenant, platform, state
+			ORDER BY 1, 2, 3`).Scan(&rows).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}

@@ -118,7 +118,9 @@ func (s *Store) lookUp(ctx context.Context, ref ports.InstallationRef) (installa
 		cond, args = "i.channel = ? AND i.account = ?", []any{ref.Channel, ref.Account}
 	}
 	var rows []installationRow
-	err := s.read.WithContext(ctx).Raw(`SELECT `+installationColumns+` FROM installations i WHERE `+cond, args...).Scan(&rows).Error
+	err := s.looksUp(ctx, ref, func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT `+installationColumns+` FROM installations i WHERE `+cond, args...).Scan(&rows).Error
+	})
 	if err != nil {
 		return installationRow{}, classify(err)
 	}
@@ -144,11 +146,13 @@ func (s *Store) Installations(ctx context.Context, f ports.InstallationFilter) (
 		limit = defaultLimit
 	}
 	limit = min(limit, maxLimit)
+	theirs := everyone
 	cond, args := "i.id > ?", []any{f.Cursor}
 	if f.ID != "" {
 		cond, args = cond+" AND i.id = ?", append(args, f.ID)
 	}
 	if f.Tenant != "" {
+		theirs = of(f.Tenant)
 		cond, args = cond+" AND i.tenant = ?", append(args, f.Tenant)
 	}
 	if f.Channel != "" {
@@ -158,8 +162,10 @@ func (s *Store) Installations(ctx context.Context, f ports.InstallationFilter) (
 		cond += " AND i.policy <> ''"
 	}
 	var rows []installationRow
-	err := s.read.WithContext(ctx).Raw(`SELECT `+installationColumns+` FROM installations i WHERE `+cond+` ORDER BY i.id LIMIT ?`,
-		append(args, limit+1)...).Scan(&rows).Error
+	err := s.reads(ctx, theirs, func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT `+installationColumns+` FROM installations i WHERE `+cond+` ORDER BY i.id LIMIT ?`,
+			append(args, limit+1)...).Scan(&rows).Error
+	})
 	if err != nil {
 		return ports.InstallationPage{}, classify(err)
 	}
@@ -182,7 +188,10 @@ func (s *Store) AddInstallation(ctx context.Context, in ports.Installation) (por
 	if err != nil {
 		return ports.Installation{}, err
 	}
-	return s.changed(ctx, r.ID, func(tx *gorm.DB) error {
+	if err := s.enter(ctx, r.Tenant); err != nil {
+		return ports.Installation{}, classify(err)
+	}
+	return s.changed(ctx, r.Tenant, r.ID, func(tx *gorm.DB) error {
 		res := tx.Exec(`
 			INSERT INTO installations (tenant, id, channel, account, paused, settings, policy, key_id, sealed, created_at, changed_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
@@ -201,7 +210,7 @@ func (s *Store) ChangeInstallation(ctx context.Context, id string, change func(*
 		return ports.Installation{}, err
 	}
 	var refused error // of change or of what it made; the store's own are told apart by classify
-	in, err := s.changed(ctx, id, func(tx *gorm.DB) error {
+	in, err := s.changed(ctx, known.Tenant, id, func(tx *gorm.DB) error {
 		var rows []installationRow
 		err := tx.Raw(`SELECT `+installationColumns+` FROM installations i WHERE i.tenant = ? AND i.id = ? ?`,
 			known.Tenant, id, s.forUpdate()).Scan(&rows).Error
@@ -240,7 +249,7 @@ func (s *Store) RemoveInstallation(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.transact(ctx, func(tx *gorm.DB) error {
+	return s.transact(ctx, known.Tenant, func(tx *gorm.DB) error {
 		res := tx.Exec(`DELETE FROM installations WHERE tenant = ? AND id = ?`, known.Tenant, id)
 		if res.Error != nil {
 			return res.Error
@@ -255,15 +264,15 @@ func (s *Store) RemoveInstallation(ctx context.Context, id string) error {
 	})
 }
 
-// changed carries out change, which concerns the installation called id, notes it for all
-// instances, and returns the installation as it stands then.
-func (s *Store) changed(ctx context.Context, id string, change func(tx *gorm.DB) error) (in ports.Installation, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+// changed carries out change, which concerns the tenant's installation called id, notes it for
+// all instances, and returns the installation as it stands then.
+func (s *Store) changed(ctx context.Context, tenant, id string, change func(tx *gorm.DB) error) (in ports.Installation, err error) {
+	err = s.transact(ctx, tenant, func(tx *gorm.DB) error {
 		if err := change(tx); err != nil {
 			return err
 		}
 		var rows []installationRow
-		if err := tx.Raw(`SELECT `+installationColumns+` FROM installations i WHERE i.id = ?`, id).Scan(&rows).Error; err != nil {
+		if err := tx.Raw(`SELECT `+installationColumns+` FROM installations i WHERE i.tenant = ? AND i.id = ?`, tenant, id).Scan(&rows).Error; err != nil {
 			return err
 		}
 		if len(rows) == 0 {
@@ -277,9 +286,10 @@ func (s *Store) changed(ctx context.Context, id string, change func(tx *gorm.DB)
 	return in, err
 }
 
-// transact carries out change in one transaction. What the domain says against it stays as it is.
-func (s *Store) transact(ctx context.Context, change func(tx *gorm.DB) error) error {
-	err := s.write.WithContext(ctx).Transaction(change)
+// transact carries out change in one transaction that speaks for the tenant. What the domain says
+// against it stays as it is.
+func (s *Store) transact(ctx context.Context, tenant string, change func(tx *gorm.DB) error) error {
+	err := s.writes(ctx, of(tenant), change)
 	for _, known := range []error{domain.ErrNotInstalled, domain.ErrTaken} {
 		if errors.Is(err, known) {
 			return known
@@ -413,9 +423,11 @@ func (s *Store) ResealInstallations(ctx context.Context, limit int) (int, error)
 		return 0, nil
 	}
 	var rows []installationRow
-	err := s.read.WithContext(ctx).Raw(`
-		SELECT i.tenant, i.id, i.key_id FROM installations i
-		WHERE i.key_id <> '' AND (i.key_id < ? OR i.key_id > ?) LIMIT ?`, s.keys.first, s.keys.first, limit).Scan(&rows).Error
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT i.tenant, i.id, i.key_id FROM installations i
+			WHERE i.key_id <> '' AND (i.key_id < ? OR i.key_id > ?) LIMIT ?`, s.keys.first, s.keys.first, limit).Scan(&rows).Error
+	})
 	if err != nil {
 		return 0, classify(err)
 	}

@@ -342,8 +342,10 @@ func exec(t *testing.T, dsn, sql string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), sql); err != nil {
-		t.Fatalf("%s: %v", sql, err)
+	for _, text := range []string{speaksForAll, sql} {
+		if _, err := conn.Exec(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
 	}
 }
 
@@ -456,6 +458,9 @@ func everything(t *testing.T, c sqlstore.Config) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), speaksForAll); err != nil {
+		t.Fatal(err)
+	}
 	var all strings.Builder
 	for _, query := range []string{
 		`SELECT concat_ws(' ', i::text, encode(i.sealed, 'escape')) FROM installations i`,
@@ -482,10 +487,10 @@ func TestLookUpAmongManyReadsOneRow(t *testing.T) {
 	db := servertest.Postgres(t).Database(t)
 	c := sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true, SecretKeys: []string{key('a')}}
 	s := open(t, c)
-	exec(t, db.DSN, `
+	exec(t, db.SuperDSN, `
 		INSERT INTO installations
 		SELECT 'tenant' || i % 1000, 'in-' || i, 'slack', 'T' || i, false, '{}', '', '', '', now(), now() FROM generate_series(1, 100000) i`)
-	exec(t, db.DSN, `ANALYZE installations`)
+	exec(t, db.SuperDSN, `ANALYZE installations`)
 	for _, ref := range []ports.InstallationRef{{ID: "in-99999"}, {Channel: "slack", Account: "T5"}} {
 		begun := time.Now()
 		for range 200 {

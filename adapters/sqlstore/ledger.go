@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 
 	"github.com/admitone/admitone/domain"
 	"github.com/admitone/admitone/migrations"
@@ -80,16 +81,22 @@ func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error
 	}
 	// the newest of each tenant come from the primary key, and of these the newest make the page
 	var rows []receiptRow
-	for _, t := range tenants {
-		f.Tenant = t
-		cond, args := s.where(f)
-		var some []receiptRow
-		err := s.read.WithContext(ctx).Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE `+cond+` ORDER BY r.tenant, r.id DESC LIMIT ?`,
-			append(args, limit+1)...).Scan(&some).Error
-		if err != nil {
-			return ports.Page{}, classify(err)
+	err := s.reads(ctx, of(tenants...), func(tx *gorm.DB) error {
+		for _, t := range tenants {
+			f.Tenant = t
+			cond, args := s.where(f)
+			var some []receiptRow
+			err := tx.Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE `+cond+` ORDER BY r.tenant, r.id DESC LIMIT ?`,
+				append(args, limit+1)...).Scan(&some).Error
+			if err != nil {
+				return err
+			}
+			rows = newest(rows, some, limit+1)
 		}
-		rows = newest(rows, some, limit+1)
+		return nil
+	})
+	if err != nil {
+		return ports.Page{}, classify(err)
 	}
 	var p ports.Page
 	if len(rows) > limit {
@@ -130,8 +137,10 @@ func (s *Store) Receipt(ctx context.Context, id string) (domain.Receipt, []ports
 		Reason  string
 		ByWhom  string
 	}
-	err = s.read.WithContext(ctx).Raw(`SELECT at, what, attempt, state, reason, by_whom FROM history WHERE tenant = ? AND receipt_id = ? ORDER BY at`,
-		row.Tenant, s.id(row.ID)).Scan(&noted).Error
+	err = s.reads(ctx, of(row.Tenant), func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT at, what, attempt, state, reason, by_whom FROM history WHERE tenant = ? AND receipt_id = ? ORDER BY at`,
+			row.Tenant, s.id(row.ID)).Scan(&noted).Error
+	})
 	if err != nil {
 		return domain.Receipt{}, nil, classify(err)
 	}
@@ -152,8 +161,10 @@ func (s *Store) find(ctx context.Context, id string) (receiptRow, error) {
 		return receiptRow{}, err
 	}
 	var rows []receiptRow
-	err = s.read.WithContext(ctx).Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE r.tenant IN ? AND r.id = ?`,
-		tenants, s.id(u.String())).Scan(&rows).Error
+	err = s.reads(ctx, of(tenants...), func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE r.tenant IN ? AND r.id = ?`,
+			tenants, s.id(u.String())).Scan(&rows).Error
+	})
 	if err != nil {
 		return receiptRow{}, classify(err)
 	}
@@ -238,9 +249,11 @@ func (s *Store) Counts(ctx context.Context) ([]ports.Count, error) {
 		cond = "(r.lane IS NOT NULL OR r.due_at IS NOT NULL OR r.parked)"
 	}
 	var counts []ports.Count
-	err = s.read.WithContext(ctx).Raw(`
-		SELECT r.tenant, r.platform, r.state, count(*) AS n FROM receipts r WHERE ` + cond + `
-		GROUP BY r.tenant, r.platform, r.state ORDER BY r.tenant, r.platform, r.state`).Scan(&counts).Error
+	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT r.tenant, r.platform, r.state, count(*) AS n FROM receipts r WHERE ` + cond + `
+			GROUP BY r.tenant, r.platform, r.state ORDER BY r.tenant, r.platform, r.state`).Scan(&counts).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -256,25 +269,27 @@ func (s *Store) Counts(ctx context.Context) ([]ports.Count, error) {
 func (s *Store) estimate(ctx context.Context) (n int64, err error) {
 	query := `SELECT coalesce(max(seq), 0) - coalesce(min(seq), 0) FROM receipts`
 	if s.dialect == migrations.Postgres {
-		query = `SELECT reltuples::bigint FROM pg_class WHERE oid = 'receipts'::regclass`
+		query = `SELECT reltuples::bigint FROM pg_class WHERE oid = 'receipts'::regclass` // no row of any tenant's
 	}
 	return n, classify(s.read.WithContext(ctx).Raw(query).Scan(&n).Error)
 }
 
 // OldestOpen implements ports.Ledger.
 func (s *Store) OldestOpen(ctx context.Context) (oldest time.Time, err error) {
-	// one by one: of both together SQLite reads the whole table
-	for _, open := range []string{"r.lane IS NOT NULL", "r.due_at IS NOT NULL"} {
-		var rows []receiptRow
-		err := s.read.WithContext(ctx).Raw(`SELECT r.claimed_at FROM receipts r WHERE ` + open + ` ORDER BY r.claimed_at LIMIT 1`).Scan(&rows).Error
-		if err != nil {
-			return time.Time{}, classify(err)
-		}
-		for _, r := range rows {
-			if oldest.IsZero() || r.ClaimedAt.Before(oldest) {
-				oldest = r.ClaimedAt.UTC()
+	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		// one by one: of both together SQLite reads the whole table
+		for _, open := range []string{"r.lane IS NOT NULL", "r.due_at IS NOT NULL"} {
+			var rows []receiptRow
+			if err := tx.Raw(`SELECT r.claimed_at FROM receipts r WHERE ` + open + ` ORDER BY r.claimed_at LIMIT 1`).Scan(&rows).Error; err != nil {
+				return err
+			}
+			for _, r := range rows {
+				if oldest.IsZero() || r.ClaimedAt.Before(oldest) {
+					oldest = r.ClaimedAt.UTC()
+				}
 			}
 		}
-	}
-	return oldest, nil
+		return nil
+	})
+	return oldest, classify(err)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/admitone/admitone/domain"
 )
 
-// A pgTx is one batch on its way: all statements are sent at once and answered at once. A
-// single statement is a transaction by itself; several are put between begin and commit, which
-// are spelled out each time, so that proxies and captures see where transactions end.
+// A pgTx is one batch on its way: all statements are sent at once and answered at once. They are
+// one transaction, which the server begins with the first and commits at the sync that ends them.
+// The first says for which tenants it speaks: once, however many rows follow.
 type pgTx struct {
 	ctx    context.Context //nolint:containedctx // of this one transaction
 	conn   *pgx.Conn
@@ -71,15 +71,9 @@ func (t *pgTx) commit() (rows pgRows, err error) {
 		}
 	}
 	p := t.conn.PgConn().StartPipeline(t.ctx)
-	whole := len(t.calls) > 1 || t.pooled
-	plain := func(sql string) { p.SendQueryParams(sql, nil, nil, nil, nil) }
-	kinds := make([]int, 0, len(t.calls)+3)
-	if whole {
-		plain("begin")
-		kinds = append(kinds, noRows)
-	}
+	kinds := make([]int, 0, len(t.calls)+1)
 	if t.pooled {
-		plain(localSettings)
+		p.SendQueryParams(localSettings, nil, nil, nil, nil)
 		kinds = append(kinds, noRows)
 	}
 	for _, c := range t.calls {
@@ -89,9 +83,6 @@ func (t *pgTx) commit() (rows pgRows, err error) {
 			p.SendQueryPrepared(c.name, c.args, binaryFormat, binaryFormat)
 		}
 		kinds = append(kinds, c.rows)
-	}
-	if whole {
-		plain("commit")
 	}
 	err = p.Sync()
 	for i := 0; err == nil; i++ {
@@ -143,6 +134,9 @@ func (t *pgTx) id(o *op, id string) [16]byte {
 func (t *pgTx) call(s pgStatement, rows int, args ...[]byte) {
 	t.calls = append(t.calls, pgCall{pgStatement: s, rows: rows, args: args})
 }
+
+// speak says for which tenants the transaction speaks.
+func (t *pgTx) speak(v voice) { t.call(pgSpeak, noRows, []byte(v.json())) }
 
 func (t *pgTx) claim(ops []*op) {
 	n := len(ops)

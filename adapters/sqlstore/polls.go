@@ -3,10 +3,13 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"gorm.io/gorm"
 
 	"github.com/admitone/admitone/domain"
 	"github.com/admitone/admitone/ports"
@@ -54,18 +57,26 @@ func (s *Store) EnterPolls(ctx context.Context, accounts []ports.PollAccount) er
 	for batch := range slices.Chunk(accounts, chunk) {
 		var values []string
 		var args []any
+		theirs := map[string]bool{}
 		for _, a := range batch {
+			theirs[a.Tenant] = true
 			values = append(values, "(?, ?, ?, '', 0, ?, 0, ?, '', ?, 0, '', ?)")
 			args = append(args, a.Tenant, a.Channel, a.Account, s.now(), positionOf(domain.Checkpoint{}), domain.PollWorks, s.now())
 		}
-		err := s.exec(ctx, `
-			INSERT INTO polls (tenant, channel, account, holder, fence, due_at, generation, position, state, condition,
-				failures, last_error, entered_at)
-			VALUES `+strings.Join(values, ", ")+`
-			ON CONFLICT (tenant, channel, account) DO UPDATE SET due_at = excluded.due_at
-			WHERE polls.condition = ? AND polls.holder = '' AND polls.due_at > excluded.due_at`, append(args, domain.PollRevoked)...)
+		tenants := slices.Sorted(maps.Keys(theirs))
+		if err := s.enter(ctx, tenants...); err != nil {
+			return classify(err)
+		}
+		err := s.writes(ctx, of(tenants...), func(tx *gorm.DB) error {
+			return tx.Exec(`
+				INSERT INTO polls (tenant, channel, account, holder, fence, due_at, generation, position, state, condition,
+					failures, last_error, entered_at)
+				VALUES `+strings.Join(values, ", ")+`
+				ON CONFLICT (tenant, channel, account) DO UPDATE SET due_at = excluded.due_at
+				WHERE polls.condition = ? AND polls.holder = '' AND polls.due_at > excluded.due_at`, append(args, domain.PollRevoked)...).Error
+		})
 		if err != nil {
-			return err
+			return classify(err)
 		}
 	}
 	return nil
@@ -77,8 +88,9 @@ func (s *Store) TakePolls(ctx context.Context, holder string, wanted func(ports.
 	var due []pollRow
 	// those that this instance does not want stand among them: accounts of installations
 	// that are gone or paused, which are never taken
-	err := s.write.WithContext(ctx).Raw(`
-		SELECT tenant, channel, account FROM polls WHERE due_at <= ? ORDER BY due_at LIMIT ?`, s.now(), limit+10_000).Scan(&due).Error
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT tenant, channel, account FROM polls WHERE due_at <= ? ORDER BY due_at LIMIT ?`, s.now(), limit+10_000).Scan(&due).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -89,19 +101,23 @@ func (s *Store) TakePolls(ctx context.Context, holder string, wanted func(ports.
 	}
 	keys := make([][]any, len(due))
 	order := make(map[ports.PollAccount]int, len(due))
+	var theirs voice
 	for i, r := range due {
+		theirs.tenants = append(theirs.tenants, r.Tenant)
 		keys[i] = []any{r.Tenant, r.Channel, r.Account}
 		order[r.account()] = i
 	}
 	var got []pollRow
-	err = s.write.WithContext(ctx).Raw(`
-		WITH found AS MATERIALIZED (
-			SELECT p.tenant, p.channel, p.account FROM polls p
-			WHERE (p.tenant, p.channel, p.account) IN ? AND p.due_at <= ? ?)
-		UPDATE polls SET holder = ?, fence = fence + 1, due_at = ?, taken_at = ?
-		FROM found WHERE polls.tenant = found.tenant AND polls.channel = found.channel AND polls.account = found.account
-		RETURNING polls.tenant, polls.channel, polls.account, fence, generation, position, state, condition, failures`,
-		keys, s.now(), s.locked(), holder, s.in(ttl), s.now()).Scan(&got).Error
+	err = s.writes(ctx, theirs, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			WITH found AS MATERIALIZED (
+				SELECT p.tenant, p.channel, p.account FROM polls p
+				WHERE (p.tenant, p.channel, p.account) IN ? AND p.due_at <= ? ?)
+			UPDATE polls SET holder = ?, fence = fence + 1, due_at = ?, taken_at = ?
+			FROM found WHERE polls.tenant = found.tenant AND polls.channel = found.channel AND polls.account = found.account
+			RETURNING polls.tenant, polls.channel, polls.account, fence, generation, position, state, condition, failures`,
+			keys, s.now(), s.locked(), holder, s.in(ttl), s.now()).Scan(&got).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -171,19 +187,26 @@ func (s *Store) EndPoll(ctx context.Context, lease ports.PollLease, end ports.Po
 func (s *Store) changePoll(ctx context.Context, lease ports.PollLease, set, and string, args ...any) (int64, error) {
 	inSet := strings.Count(set, "?")
 	all := slices.Concat(args[:inSet], []any{lease.Tenant, lease.Channel, lease.Account, lease.Fence, s.now()}, args[inSet:])
-	res := s.write.WithContext(ctx).Exec(`
-		UPDATE polls SET `+set+`
-		WHERE tenant = ? AND channel = ? AND account = ? AND fence = ? AND holder <> '' AND due_at > ?`+and, all...)
-	return res.RowsAffected, classify(res.Error)
+	n := int64(0)
+	err := s.writes(ctx, of(lease.Tenant), func(tx *gorm.DB) error {
+		res := tx.Exec(`
+			UPDATE polls SET `+set+`
+			WHERE tenant = ? AND channel = ? AND account = ? AND fence = ? AND holder <> '' AND due_at > ?`+and, all...)
+		n = res.RowsAffected
+		return res.Error
+	})
+	return n, classify(err)
 }
 
 // Polls implements ports.PollStore.
 func (s *Store) Polls(ctx context.Context) ([]ports.PollStatus, error) {
 	var rows []pollRow
-	err := s.read.WithContext(ctx).Raw(`
-		SELECT tenant, channel, account, CASE WHEN due_at > ? THEN holder ELSE '' END AS holder, due_at, generation, position,
-			condition, failures, last_error, entered_at, ended_at, caught_up_at
-		FROM polls ORDER BY tenant, channel, account`, s.now()).Scan(&rows).Error
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT tenant, channel, account, CASE WHEN due_at > ? THEN holder ELSE '' END AS holder, due_at, generation, position,
+				condition, failures, last_error, entered_at, ended_at, caught_up_at
+			FROM polls ORDER BY tenant, channel, account`, s.now()).Scan(&rows).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}

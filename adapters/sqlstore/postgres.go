@@ -64,6 +64,10 @@ ON CONFLICT DO NOTHING
 RETURNING id, seq`
 
 var (
+	pgSpeak = pgStatement{"admitone_speak", `SELECT set_config('admitone.tenants', $1::text, true)`}
+
+	pgEnter = pgStatement{"admitone_enter", `INSERT INTO tenants (tenant) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`}
+
 	pgClaim = pgStatement{"admitone_claim", pgInsert}
 
 	pgPayload = pgStatement{"admitone_payload", `
@@ -137,9 +141,10 @@ JOIN receipts r ON r.tenant = v.tenant AND r.id = v.id`
 
 // A pgCommitter applies batches on Postgres: one transaction and one round trip each.
 type pgCommitter struct {
-	db     *sql.DB
-	ctx    context.Context //nolint:containedctx // the store's life, which bounds every batch
-	pooled bool            // behind a proxy that keeps no session
+	db      *sql.DB
+	ctx     context.Context //nolint:containedctx // the store's life, which bounds every batch
+	pooled  bool            // behind a proxy that keeps no session
+	tenants *register
 }
 
 func (p *pgCommitter) apply(ops []*op) (unknown []*op) {
@@ -198,7 +203,16 @@ func (p *pgCommitter) try(ops []*op) error {
 
 func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) error {
 	claims, begins, settles := split(ops)
+	strangers := p.tenants.missing(claims)
+	if len(strangers) > 0 {
+		// by itself, so that batches which enter the same tenant don't wait for each other's claims
+		if _, err := c.Exec(ctx, pgEnter.text, strangers); err != nil {
+			return fmt.Errorf("enter tenants: %w", err)
+		}
+		p.tenants.entered(strangers)
+	}
 	t := &pgTx{ctx: ctx, conn: c, pooled: p.pooled, ids: make(map[*op][16]byte, len(ops)), places: map[*op]int64{}}
+	t.speak(spokenFor(ops))
 	// a settle comes before a begin, so that the next event of a conversation begins in the
 	// transaction in which the one before it ends
 	t.settle(settles)
@@ -251,6 +265,43 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 	return nil
 }
 
+// spokenFor returns the tenants that ops concern.
+func spokenFor(ops []*op) (v voice) {
+	for _, o := range ops {
+		t := ""
+		if o.claim != nil {
+			t = o.claim.Key.Tenant
+		} else {
+			t = o.ref().Tenant
+		}
+		if n := len(v.tenants); n == 0 || v.tenants[n-1] != t {
+			v.tenants = append(v.tenants, t)
+		}
+	}
+	return v
+}
+
+// ask sends a query that speaks for v, in one transaction and one round trip, and calls row for
+// each row of its answer.
+func ask(ctx context.Context, c *pgx.Conn, v voice, query string, args []any, row func(pgx.Rows) error) error {
+	var b pgx.Batch
+	b.Queue(pgSpeak.text, v.json())
+	b.Queue(query, args...)
+	answers := c.SendBatch(ctx, &b)
+	_, err := answers.Exec()
+	if err == nil {
+		var rows pgx.Rows
+		if rows, err = answers.Query(); err == nil {
+			for rows.Next() && err == nil {
+				err = row(rows)
+			}
+			rows.Close()
+			err = errors.Join(err, rows.Err())
+		}
+	}
+	return errors.Join(err, answers.Close())
+}
+
 // readWinners completes the claims that were lost. A claim that meets its own receipt was
 // applied by an earlier try.
 func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
@@ -266,12 +317,7 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 		events[i] = pgtype.UUID{Bytes: o.claim.Key.Digest(), Valid: true}
 		messages[i] = pgDigest(o.claim.Key.Message(o.claim.MessageKey))
 	}
-	rows, err := c.Query(ctx, pgWinners, ns, tenants, events, messages, ids)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err := ask(ctx, c, of(tenants...), pgWinners, []any{ns, tenants, events, messages, ids}, func(rows pgx.Rows) error {
 		var n, taken int
 		var w ports.Claim
 		var digest string
@@ -289,8 +335,9 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 		r.Digest, r.ClaimedAt = parseDigest(digest), r.ClaimedAt.UTC()
 		r.LeaseUntil, r.DueAt, r.HandledAt = timeOf(lease), timeOf(due), timeOf(handled)
 		o.lose(w, taken)
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	for _, o := range lost {
@@ -342,23 +389,18 @@ func readStanding(ctx context.Context, c *pgx.Conn, ops []*op) error {
 		ref := o.ref()
 		ns[i], tenants[i], ids[i] = int32(i), ref.Tenant, ref.ID
 	}
-	rows, err := c.Query(ctx, pgStanding, ns, tenants, ids)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
 	for _, o := range ops {
 		o.err = domain.ErrFenced
 	}
-	for rows.Next() {
+	return ask(ctx, c, of(tenants...), pgStanding, []any{ns, tenants, ids}, func(rows pgx.Rows) error {
 		var n, attempt int
 		var state, holder string
 		if err := rows.Scan(&n, &state, &holder, &attempt); err != nil {
 			return err
 		}
 		ops[n].stand(domain.State(state), holder, attempt)
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 func (o *op) ref() ports.Ref {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/admitone/admitone/migrations"
 	"github.com/admitone/admitone/ports"
 )
@@ -34,12 +36,20 @@ func (s *Store) Confine(ctx context.Context, c ports.Confined, limit int) (bool,
 	if r.KeyID, r.Sealed, err = s.keys.seal(plain, r.place()...); err != nil {
 		return false, err
 	}
-	res := s.write.WithContext(ctx).Exec(`
-		INSERT INTO quarantine (tenant, id, installation, until, key_id, sealed)
-		SELECT ?, ?, ?, ?, ?, ?`+s.asBytes()+`
-		WHERE (SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?) < ?`,
-		r.Tenant, s.id(r.ID), r.Installation, s.in(time.Until(r.Until)), r.KeyID, r.Sealed, r.Tenant, r.Installation, limit)
-	return res.RowsAffected > 0, classify(res.Error)
+	if err := s.enter(ctx, c.Tenant); err != nil {
+		return false, classify(err)
+	}
+	n := int64(0)
+	err = s.writes(ctx, of(c.Tenant), func(tx *gorm.DB) error {
+		res := tx.Exec(`
+			INSERT INTO quarantine (tenant, id, installation, until, key_id, sealed)
+			SELECT ?, ?, ?, ?, ?, ?`+s.asBytes()+`
+			WHERE (SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?) < ?`,
+			r.Tenant, s.id(r.ID), r.Installation, s.in(time.Until(r.Until)), r.KeyID, r.Sealed, r.Tenant, r.Installation, limit)
+		n = res.RowsAffected
+		return res.Error
+	})
+	return n > 0, classify(err)
 }
 
 // asBytes ends a parameter of bytes, where a query does not tell its type.
@@ -57,9 +67,11 @@ func (s *Store) Confined(ctx context.Context, tenant, installation, after string
 		cond, args = cond+" AND q.id > ?", append(args, s.id(after))
 	}
 	var rows []confinedRow
-	err := s.read.WithContext(ctx).Raw(`
-		SELECT q.tenant, q.id, q.installation, q.until, q.key_id, q.sealed FROM quarantine q
-		WHERE `+cond+` ORDER BY q.id LIMIT ?`, append(args, limit)...).Scan(&rows).Error
+	err := s.reads(ctx, of(tenant), func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT q.tenant, q.id, q.installation, q.until, q.key_id, q.sealed FROM quarantine q
+			WHERE `+cond+` ORDER BY q.id LIMIT ?`, append(args, limit)...).Scan(&rows).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -79,17 +91,26 @@ func (s *Store) Confined(ctx context.Context, tenant, installation, after string
 
 // CountConfined implements ports.Quarantine.
 func (s *Store) CountConfined(ctx context.Context, tenant, installation string) (n int, err error) {
-	return n, classify(s.read.WithContext(ctx).Raw(`
-		SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?`, tenant, installation).Scan(&n).Error)
+	err = s.reads(ctx, of(tenant), func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT count(*) FROM quarantine q WHERE q.tenant = ? AND q.installation = ?`, tenant, installation).Scan(&n).Error
+	})
+	return n, classify(err)
 }
 
 // Release implements ports.Quarantine.
 func (s *Store) Release(ctx context.Context, tenant, id string) error {
-	return s.exec(ctx, `DELETE FROM quarantine WHERE tenant = ? AND id = ?`, tenant, s.id(id))
+	return classify(s.writes(ctx, of(tenant), func(tx *gorm.DB) error {
+		return tx.Exec(`DELETE FROM quarantine WHERE tenant = ? AND id = ?`, tenant, s.id(id)).Error
+	}))
 }
 
 // PruneConfined implements ports.Quarantine.
 func (s *Store) PruneConfined(ctx context.Context) (int, error) {
-	res := s.write.WithContext(ctx).Exec(`DELETE FROM quarantine WHERE until <= ?`, s.now())
-	return int(res.RowsAffected), classify(res.Error)
+	n := int64(0)
+	err := s.writes(ctx, everyone, func(tx *gorm.DB) error {
+		res := tx.Exec(`DELETE FROM quarantine WHERE until <= ?`, s.now())
+		n = res.RowsAffected
+		return res.Error
+	})
+	return int(n), classify(err)
 }

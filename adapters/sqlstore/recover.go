@@ -39,37 +39,40 @@ const waiting = `r.lane IS NOT NULL AND r.state = 'claimed'
 func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) bool, limit int, reserve time.Duration,
 ) ([]domain.Receipt, error) {
 	var found []receiptRow
-	// what this instance holds and knows of stands among what it asks for: its queue is
-	// bounded, so that the list is. By seq alone SQLite would rather walk the whole table in
-	// that order than the index of what is open.
-	err := s.write.WithContext(ctx).Raw(`
-		SELECT r.tenant, r.id, r.holder, r.state FROM receipts r WHERE `+waiting+`
-		ORDER BY r.seq + 0 LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
-	if err != nil {
-		return nil, classify(err)
-	}
-	found = slices.DeleteFunc(found, func(r receiptRow) bool { return r.Holder == holder && mine(r.ID) })
-	found = found[:min(len(found), limit)]
-	if rest := limit - len(found); rest > 0 {
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		// what this instance holds and knows of stands among what it asks for: its queue is
+		// bounded, so that the list is. By seq alone SQLite would rather walk the whole table in
+		// that order than the index of what is open.
+		err := tx.Raw(`
+			SELECT r.tenant, r.id, r.holder, r.state FROM receipts r WHERE `+waiting+`
+			ORDER BY r.seq + 0 LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
+		if err != nil {
+			return err
+		}
+		found = slices.DeleteFunc(found, func(r receiptRow) bool { return r.Holder == holder && mine(r.ID) })
+		found = found[:min(len(found), limit)]
 		var due []receiptRow
-		err := s.write.WithContext(ctx).Raw(`
+		err = tx.Raw(`
 			SELECT r.tenant, r.id, r.holder, r.state FROM receipts r
 			WHERE r.due_at IS NOT NULL AND r.due_at <= ? AND r.state = 'retrying'
-			ORDER BY r.due_at LIMIT ?`, s.now(), rest).Scan(&due).Error
-		if err != nil {
-			return nil, classify(err)
-		}
+			ORDER BY r.due_at LIMIT ?`, s.now(), limit-len(found)).Scan(&due).Error
 		found = append(found, due...)
+		return err
+	})
+	if err != nil {
+		return nil, classify(err)
 	}
 	if len(found) == 0 {
 		return nil, nil
 	}
 	keys := make([][]any, len(found))
+	var theirs voice
 	for i, r := range found {
 		keys[i] = []any{r.Tenant, s.id(r.ID)}
+		theirs.tenants = append(theirs.tenants, r.Tenant)
 	}
 	var rows []receiptRow
-	err = s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err = s.writes(ctx, theirs, func(tx *gorm.DB) error {
 		var got []receiptRow
 		if err := tx.Raw(`
 			WITH found AS MATERIALIZED (
@@ -103,13 +106,15 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 // Expired implements ports.DurableStore.
 func (s *Store) Expired(ctx context.Context, limit int) ([]domain.Receipt, error) {
 	var rows []receiptRow
-	err := s.write.WithContext(ctx).Raw(`
-		SELECT `+receiptColumns+` FROM receipts r
-		WHERE r.lane IS NOT NULL AND r.state = 'dispatching' AND r.lease_until <= ?
-		UNION ALL
-		SELECT `+receiptColumns+` FROM receipts r
-		WHERE r.lane IS NULL AND r.due_at <= ? AND r.state = 'dispatching' AND r.lease_until <= ?
-		LIMIT ?`, s.now(), s.now(), s.now(), limit).Scan(&rows).Error
+	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			SELECT `+receiptColumns+` FROM receipts r
+			WHERE r.lane IS NOT NULL AND r.state = 'dispatching' AND r.lease_until <= ?
+			UNION ALL
+			SELECT `+receiptColumns+` FROM receipts r
+			WHERE r.lane IS NULL AND r.due_at <= ? AND r.state = 'dispatching' AND r.lease_until <= ?
+			LIMIT ?`, s.now(), s.now(), s.now(), limit).Scan(&rows).Error
+	})
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -142,7 +147,7 @@ type entry struct {
 // change carries out update, which concerns one receipt, and notes e in its history. It returns
 // domain.ErrFenced if update changed nothing.
 func (s *Store) change(ctx context.Context, tenant, id string, e entry, update string, args ...any) error {
-	err := s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err := s.writes(ctx, of(tenant), func(tx *gorm.DB) error {
 		res := tx.Exec(update, args...)
 		if res.Error != nil {
 			return res.Error
@@ -226,39 +231,40 @@ func (s *Store) countDeliveries(ctx context.Context, counts []ports.DeliveryCoun
 // locked is found once, before anything is changed: a plan may carry a subquery of a condition
 // out for each row.
 func (s *Store) pgCount(ctx context.Context, counts []ports.DeliveryCount) (done []int, err error) {
-	tenants, events := make([]string, len(counts)), make([]pgtype.UUID, len(counts))
+	var theirs voice
+	events := make([]pgtype.UUID, len(counts))
 	ns, attempts := make([]int32, len(counts)), make([]int32, len(counts))
 	for i, c := range counts {
-		tenants[i], events[i] = c.Tenant, pgDigest(c.Event)
+		theirs.tenants, events[i] = append(theirs.tenants, c.Tenant), pgDigest(c.Event)
 		ns[i], attempts[i] = int32(c.N), int32(c.VendorAttempt) //nolint:gosec // the intake bounds both
 	}
-	db, err := s.write.DB()
-	if err != nil {
-		return nil, err
-	}
-	rows, err := db.QueryContext(ctx, `
-		WITH found AS MATERIALIZED (
-			SELECT r.tenant, r.id, v.n, v.attempt, v.place
-			FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
-			JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
-			FOR UPDATE OF r SKIP LOCKED)
-		UPDATE receipts
-		SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
-		FROM found
-		WHERE receipts.tenant = found.tenant AND receipts.id = found.id
-		RETURNING found.place - 1`, tenants, events, ns, attempts)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
-	for rows.Next() {
-		var n int
-		if err := rows.Scan(&n); err != nil {
-			return nil, err
+	err = s.writes(ctx, theirs, func(tx *gorm.DB) error {
+		// past gorm, which would make a parameter of each element
+		rows, err := tx.Statement.ConnPool.QueryContext(ctx, `
+			WITH found AS MATERIALIZED (
+				SELECT r.tenant, r.id, v.n, v.attempt, v.place
+				FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
+				JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
+				FOR UPDATE OF r SKIP LOCKED)
+			UPDATE receipts
+			SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
+			FROM found
+			WHERE receipts.tenant = found.tenant AND receipts.id = found.id
+			RETURNING found.place - 1`, theirs.tenants, events, ns, attempts)
+		if err != nil {
+			return err
 		}
-		done = append(done, n)
-	}
-	return done, rows.Err()
+		defer rows.Close() //nolint:errcheck // rows.Err tells
+		for rows.Next() {
+			var n int
+			if err := rows.Scan(&n); err != nil {
+				return err
+			}
+			done = append(done, n)
+		}
+		return rows.Err()
+	})
+	return done, err
 }
 
 func (s *Store) liteCount(ctx context.Context, counts []ports.DeliveryCount) (done []int, err error) {
@@ -272,14 +278,17 @@ func (s *Store) liteCount(ctx context.Context, counts []ports.DeliveryCount) (do
 		Tenant      string
 		EventDigest string
 	}
+	var theirs voice
 	// SQLite knows the columns of VALUES by these names alone, and returns none of theirs
-	err = s.write.WithContext(ctx).Raw(`
+	err = s.writes(ctx, theirs, func(tx *gorm.DB) error {
+		return tx.Raw(`
 		WITH v AS (SELECT column1 AS tenant, column2 AS event, column3 AS n, column4 AS attempt FROM (VALUES `+strings.Join(values, ", ")+`) AS x)
 		UPDATE receipts
 		SET deliveries = deliveries + v.n, vendor_attempt = max(vendor_attempt, v.attempt)
 		FROM v
 		WHERE receipts.tenant = v.tenant AND receipts.event_digest = v.event
 		RETURNING receipts.tenant, receipts.event_digest`, args...).Scan(&got).Error
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -293,33 +302,16 @@ func (s *Store) liteCount(ctx context.Context, counts []ports.DeliveryCount) (do
 
 // AcquireLease implements ports.DurableStore.
 func (s *Store) AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
-	res := s.write.WithContext(ctx).Exec(`
-		INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-		WHERE leases.holder = excluded.holder OR leases.until <= ?`, name, holder, s.in(ttl), s.now())
-	return res.RowsAffected > 0, classify(res.Error)
-}
-
-// Tenants implements ports.DurableStore. It leaps from tenant to tenant in the primary key,
-// so that the number of their receipts does not matter.
-func (s *Store) Tenants(ctx context.Context) ([]string, error) {
-	var all []string
-	for _, table := range []string{"receipts", "payloads"} {
-		var names []string
-		err := s.read.WithContext(ctx).Raw(`
-			WITH RECURSIVE t (tenant) AS (
-				SELECT min(tenant) FROM ` + table + `
-				UNION ALL
-				SELECT (SELECT min(x.tenant) FROM ` + table + ` x WHERE x.tenant > t.tenant) FROM t WHERE t.tenant IS NOT NULL
-			)
-			SELECT tenant FROM t WHERE tenant IS NOT NULL`).Scan(&names).Error
-		if err != nil {
-			return nil, classify(err)
-		}
-		all = append(all, names...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	n := int64(0)
+	err := s.writes(ctx, deployment, func(tx *gorm.DB) error {
+		res := tx.Exec(`
+			INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE leases.holder = excluded.holder OR leases.until <= ?`, name, holder, s.in(ttl), s.now())
+		n = res.RowsAffected
+		return res.Error
+	})
+	return n > 0, classify(err)
 }
 
 // Prune implements ports.DurableStore.
@@ -331,7 +323,7 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 		which, args = "r.installation NOT IN ?", []any{scope.Except}
 	}
 	n := 0
-	err := s.write.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err := s.writes(ctx, of(scope.Tenant), func(tx *gorm.DB) error {
 		var old []receiptRow
 		// the order of ids is that of time, so the primary key finds what is old
 		err := tx.Raw(`

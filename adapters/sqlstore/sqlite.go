@@ -22,6 +22,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1)
 ON CONFLICT DO NOTHING
 RETURNING seq`
 
+const liteEnter = `INSERT OR IGNORE INTO tenants (tenant) VALUES (?)`
+
 const litePayload = `INSERT INTO payloads (tenant, receipt_id, media_type, body) VALUES (?, ?, ?, ?)`
 
 const liteBegin = `
@@ -60,9 +62,10 @@ const liteStanding = `SELECT state, holder, attempt FROM receipts WHERE tenant =
 // A liteCommitter applies batches on SQLite: one transaction each. There is one writer, so
 // nothing can come between the statements of a batch.
 type liteCommitter struct {
-	db    *sql.DB         // one connection, the writer's
-	ctx   context.Context //nolint:containedctx // the store's life, which bounds every batch
-	stmts liteStatements
+	db      *sql.DB         // one connection, the writer's
+	ctx     context.Context //nolint:containedctx // the store's life, which bounds every batch
+	stmts   liteStatements
+	tenants register
 }
 
 type liteStatements struct {
@@ -114,6 +117,12 @@ func (l *liteCommitter) try(ops []*op) error {
 	}
 	now := time.Now()
 	claims, begins, settles := split(ops)
+	strangers := l.tenants.missing(claims)
+	for _, t := range strangers {
+		if _, err := tx.ExecContext(ctx, liteEnter, t); err != nil {
+			return errors.Join(fmt.Errorf("%w: %w", errRolledBack, err), tx.Rollback())
+		}
+	}
 	for _, step := range []struct {
 		ops   []*op
 		apply func(context.Context, *sql.Tx, *op, time.Time) error
@@ -127,6 +136,7 @@ func (l *liteCommitter) try(ops []*op) error {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	l.tenants.entered(strangers)
 	for _, o := range ops {
 		close(o.done)
 	}

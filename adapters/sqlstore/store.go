@@ -105,13 +105,17 @@ func (s *Store) openPostgres(life context.Context, dsn string) error {
 		return errors.Join(fmt.Errorf("sqlstore: %w", err), db.Close())
 	}
 	s.read = s.write
+	if err := checkPolicies(life, db); err != nil {
+		return errors.Join(err, db.Close())
+	}
 	// two, so that a claim is not held up by the begins and settles of earlier events
 	pooled := behindProxy(dsn)
 	if !pooled {
 		s.listenDSN = dsn
 	}
-	s.claims = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
-	s.progress = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled}).apply)
+	tenants := &register{}
+	s.claims = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled, tenants: tenants}).apply)
+	s.progress = newCommitter((&pgCommitter{db: db, ctx: life, pooled: pooled, tenants: tenants}).apply)
 	return nil
 }
 
@@ -357,7 +361,7 @@ func Check(ctx context.Context, c Config) error {
 		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
 	}
 	if c.Dialect == migrations.Postgres {
-		return checkRole(ctx, db)
+		return errors.Join(checkRole(ctx, db), checkPolicies(ctx, db))
 	}
 	return nil
 }

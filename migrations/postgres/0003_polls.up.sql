@@ -22,4 +22,9 @@ CREATE TABLE polls (
 
 CREATE INDEX polls_due ON polls (due_at);
 
+CREATE POLICY tenant ON polls
+    USING (jsonb_exists((SELECT admitone_tenants()), tenant));
+
+ALTER TABLE polls ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
 INSERT INTO schema_steps (version) VALUES (3);

@@ -42,4 +42,19 @@ CREATE TABLE quarantine (
 CREATE INDEX quarantine_installation ON quarantine (tenant, installation, id);
 CREATE INDEX quarantine_until ON quarantine (until);
 
+CREATE POLICY tenant ON quarantine
+    USING (jsonb_exists((SELECT admitone_tenants()), tenant));
+CREATE POLICY tenant ON installations
+    USING (jsonb_exists((SELECT admitone_tenants()), tenant));
+
+-- Whose an event is must be looked up before its tenant is known. A transaction that names one
+-- installation, by its id or by its channel and account, reads that one and can do nothing else
+-- with it.
+CREATE POLICY look_up ON installations FOR SELECT
+    USING (id = current_setting('admitone.installation', true)
+        OR channel || '/' || account = current_setting('admitone.account', true));
+
+ALTER TABLE quarantine ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE installations ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
 INSERT INTO schema_steps (version) VALUES (4);

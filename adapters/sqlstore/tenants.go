@@ -1,0 +1,186 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"gorm.io/gorm"
+
+	"github.com/admitone/admitone/migrations"
+	"github.com/admitone/admitone/ports"
+)
+
+// A voice says for which tenants a transaction speaks. On Postgres it sees and changes rows of
+// these alone, whatever its statements say; SQLite leaves that to the statements.
+type voice struct {
+	tenants []string
+	all     bool
+}
+
+func of(tenants ...string) voice { return voice{tenants: tenants} }
+
+var (
+	// everyone speaks for each tenant that is entered.
+	everyone = voice{all: true}
+	// deployment speaks for no tenant, for what belongs to none.
+	deployment = of("")
+)
+
+// json is a voice as the database reads it: an object whose members are named for the tenants.
+func (v voice) json() string {
+	names := make(map[string]int, len(v.tenants))
+	for _, t := range v.tenants {
+		names[t] = 1
+	}
+	b, err := json.Marshal(names)
+	if err != nil {
+		return "" // strings and numbers can be written
+	}
+	return string(b)
+}
+
+// looksUp runs do in a transaction that speaks for nobody and may read the one installation that
+// ref names: whose an event is, is asked before its tenant is known.
+func (s *Store) looksUp(ctx context.Context, ref ports.InstallationRef, do func(tx *gorm.DB) error) error {
+	if s.dialect == migrations.SQLite {
+		return do(s.read.WithContext(ctx))
+	}
+	return s.speaks(s.read.WithContext(ctx), voice{}, func(tx *gorm.DB) error {
+		account := ""
+		if ref.ID == "" {
+			account = ref.Channel + "/" + ref.Account
+		}
+		err := tx.Exec(`SELECT set_config('admitone.installation', ?, true), set_config('admitone.account', ?, true)`, ref.ID, account).Error
+		if err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+const (
+	speak     = `SELECT set_config('admitone.tenants', ?, true)`
+	speakLoud = `SELECT set_config('admitone.tenants', (SELECT coalesce(jsonb_object_agg(tenant, 1), '{}')::text FROM tenants), true)`
+)
+
+// reads runs do in a transaction that speaks for v.
+func (s *Store) reads(ctx context.Context, v voice, do func(tx *gorm.DB) error) error {
+	if s.dialect == migrations.SQLite {
+		// a transaction there would be a writer
+		return do(s.read.WithContext(ctx))
+	}
+	return s.speaks(s.read.WithContext(ctx), v, do)
+}
+
+// writes runs do in a transaction that speaks for v, and commits what it did unless it returns
+// an error.
+func (s *Store) writes(ctx context.Context, v voice, do func(tx *gorm.DB) error) error {
+	if s.dialect == migrations.SQLite {
+		return s.write.WithContext(ctx).Transaction(do)
+	}
+	return s.speaks(s.write.WithContext(ctx), v, do)
+}
+
+func (s *Store) speaks(db *gorm.DB, v voice, do func(tx *gorm.DB) error) error {
+	return db.Transaction(func(tx *gorm.DB) error {
+		said := tx.Exec(speak, v.json())
+		if v.all {
+			said = tx.Exec(speakLoud)
+		}
+		if said.Error != nil {
+			return said.Error
+		}
+		return do(tx)
+	})
+}
+
+// Tenants implements ports.DurableStore.
+func (s *Store) Tenants(ctx context.Context) (names []string, err error) {
+	err = s.read.WithContext(ctx).Raw(`SELECT tenant FROM tenants ORDER BY tenant`).Scan(&names).Error
+	return names, classify(err)
+}
+
+// enter enters tenants, so that who speaks for everyone speaks for them. It commits.
+func (s *Store) enter(ctx context.Context, tenants ...string) error {
+	for _, t := range tenants {
+		if err := s.write.WithContext(ctx).Exec(`INSERT INTO tenants (tenant) VALUES (?) ON CONFLICT DO NOTHING`, t).Error; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A register knows which tenants are entered in the database, so that only the first claim of
+// each has to enter it.
+type register struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// missing returns the tenants of claims that are not known to be entered.
+func (r *register) missing(claims []*op) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names map[string]bool
+	for _, o := range claims {
+		if t := o.claim.Key.Tenant; !r.known[t] {
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[t] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (r *register) entered(names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	for _, n := range names {
+		r.known[n] = true
+	}
+}
+
+// checkPolicies refuses a database that would not keep tenants apart, whoever asks: each table
+// with a tenant in its rows must be under a policy that holds for its owner too. The first step of
+// the schema had none, so where only that is applied there is nothing to refuse yet.
+func checkPolicies(ctx context.Context, db *sql.DB) error {
+	rows, err := db.QueryContext(ctx, `
+		SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+		WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'tenants'
+			AND a.attname = 'tenant' AND NOT a.attisdropped AND to_regclass('tenants') IS NOT NULL
+			AND NOT (c.relrowsecurity AND c.relforcerowsecurity
+				AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'tenant'))
+		ORDER BY c.relname`)
+	if err != nil {
+		return fmt.Errorf("sqlstore: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	var open []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			return fmt.Errorf("sqlstore: %w", err)
+		}
+		open = append(open, table)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("sqlstore: %w", err)
+	}
+	if len(open) > 0 {
+		return fmt.Errorf(`sqlstore: row-level security is not forced on %s, so the database would not keep tenants apart; for each of them:
+    ALTER TABLE … ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+    CREATE POLICY tenant ON … USING (jsonb_exists((SELECT admitone_tenants()), tenant));`,
+			strings.Join(open, ", "))
+	}
+	return nil
+}
