@@ -25,7 +25,7 @@ type FastStore interface {
 	// Remember makes Seen report the event as handled for ttl. It is called only after
 	// the state handled is committed. A later call for the same key changes neither the
 	// content nor the end: the first one counts. An error means that the store may or may
-	// not remember; nothing needs to be done about it.
+	// not remember; nothing needs to be done about it. It blocks like Seen.
 	Remember(ctx context.Context, key domain.Digest, content Mark, ttl time.Duration) error
 	// Ready returns nil if the store answers.
 	Ready(ctx context.Context) error

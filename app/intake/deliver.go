@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -180,10 +181,12 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 		}
 	} else {
 		e.recall(ctx, all)
-		patience := min(d.channel.Vendor.Deadline*4/5, maxPatience)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		keep = e.claim(ctx, in, all, fault)
-		cancel()
+		if slices.ContainsFunc(all, func(a admission) bool { return a.verdict == "" }) {
+			patience := min(d.channel.Vendor.Deadline*4/5, maxPatience)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			keep = e.claim(ctx, in, all, fault)
+			cancel()
+		}
 	}
 	return e.answer(d, in.Channel, batch, all, keep)
 }
@@ -432,9 +435,9 @@ func (e *Engine) rememberLate(a *admission, w domain.Receipt) {
 		e.Metrics.StoreDisagreements.Inc()
 	}
 	select {
-	case e.settles <- struct{}{}:
+	case e.late <- struct{}{}:
 		e.settling.Go(func() {
-			defer func() { <-e.settles }()
+			defer func() { <-e.late }()
 			e.remember(w.Key.Digest(), w.Digest, left)
 		})
 	default: // busy with what matters more

@@ -86,7 +86,8 @@ type Engine struct {
 	loops    sync.WaitGroup
 	running  sync.WaitGroup // workers
 	settling sync.WaitGroup
-	settles  chan struct{} // a place for each settle under way
+	settles  chan attempt  // ended, and yet to be recorded
+	late     chan struct{} // a place for each late reminder of the fast store under way
 	ended    sync.Once
 }
 
@@ -107,7 +108,8 @@ func New(p Params) (*Engine, error) {
 		nudged:   make(chan struct{}, 1),
 		pruneDue: make(chan struct{}, 1),
 		confined: make(chan struct{}, confining),
-		settles:  make(chan struct{}, 4*p.Config.Workers),
+		settles:  make(chan attempt),
+		late:     make(chan struct{}, p.Config.Workers),
 	}
 	for _, c := range p.Channels {
 		e.channels[c.Name] = c
@@ -135,6 +137,15 @@ func (e *Engine) Start(ctx context.Context) error {
 	for range e.Config.Workers {
 		e.running.Go(e.work)
 	}
+	// Several to a worker, which goes on while its last outcome is committed. They stay: a
+	// goroutine for each outcome would grow its stack anew each time.
+	for range 4 * e.Config.Workers {
+		e.settling.Go(e.settleAll)
+	}
+	e.settling.Go(func() {
+		e.running.Wait()
+		close(e.settles)
+	})
 	e.loops.Go(func() { e.Installations.watch(e.life) })
 	e.loops.Go(func() { e.every(beatEvery, nil, e.beat) })
 	e.loops.Go(func() { e.every(sweepEvery, e.nudged, e.sweep) })

@@ -28,7 +28,7 @@ func (e *Engine) workOn(it *item) {
 	policy := e.policyOf(it.installation)
 	// the lease is counted from before it was taken: so it is over here no later than there
 	start := time.Now()
-	attempt, err := e.begin(it, policy.Lease)
+	number, err := e.begin(it, policy.Lease)
 	switch {
 	case err == nil:
 	case errors.Is(err, ports.ErrWaits):
@@ -47,15 +47,28 @@ func (e *Engine) workOn(it *item) {
 	}
 	e.queue.begun(it)
 	ctx, cancel := context.WithDeadline(e.life, start.Add(policy.Lease))
-	result := e.dispatch(ctx, it, attempt)
+	result := e.dispatch(ctx, it, number)
 	e.queue.freed(it)
-	e.settles <- struct{}{}
-	e.settling.Go(func() {
-		defer func() { <-e.settles }()
-		defer cancel()
-		e.settle(ctx, it, policy, attempt, result)
-		e.queue.ended(it)
-	})
+	e.settles <- attempt{ctx: ctx, cancel: cancel, item: it, policy: policy, number: number, result: result}
+}
+
+// An attempt is one that has ended and is yet to be recorded. Its context is over with its lease.
+type attempt struct {
+	ctx    context.Context //nolint:containedctx // it is handed on with the attempt
+	cancel context.CancelFunc
+	item   *item
+	policy domain.ClaimPolicy
+	number int
+	result domain.Result
+}
+
+// settleAll records how attempts ended until no worker is left.
+func (e *Engine) settleAll() {
+	for a := range e.settles {
+		e.settle(a)
+		a.cancel()
+		e.queue.ended(a.item)
+	}
 }
 
 // begin commits that the next attempt of it has begun. While the store is out of reach it
@@ -136,22 +149,22 @@ func event(r domain.Receipt) domain.Event {
 
 // settle records how an attempt ended. A store that is out of reach is tried until the lease
 // is over: so the outcome is kept, and never settled late.
-func (e *Engine) settle(ctx context.Context, it *item, policy domain.ClaimPolicy, attempt int, result domain.Result) {
-	r := it.receipt
-	step := policy.After(result.Outcome, r.Guarantee, attempt, time.Now())
+func (e *Engine) settle(a attempt) {
+	r, result := &a.item.receipt, a.result
+	step := a.policy.After(result.Outcome, r.Guarantee, a.number, time.Now())
 	s := ports.Settlement{
-		Ref:    ports.Ref{Tenant: r.Key.Tenant, ID: r.ID, Holder: e.holder, Attempt: attempt},
+		Ref:    ports.Ref{Tenant: r.Key.Tenant, ID: r.ID, Holder: e.holder, Attempt: a.number},
 		Step:   step,
 		Reason: result.Reason,
 	}
 	var err error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err = e.DurableStore.Settle(ctx, s)
+		err = e.DurableStore.Settle(a.ctx, s)
 		if err == nil || errors.Is(err, domain.ErrFenced) {
 			break
 		}
 		e.Metrics.DurableStoreErrors.Inc()
-		if ctx.Err() != nil || !e.pause(pause, ctx.Done()) {
+		if a.ctx.Err() != nil || !e.pause(pause, a.ctx.Done()) {
 			break
 		}
 	}
@@ -168,12 +181,12 @@ func (e *Engine) settle(ctx context.Context, it *item, policy domain.ClaimPolicy
 	}
 	switch step.State {
 	case domain.Handled:
-		e.remember(r.Key.Digest(), r.Digest, policy.FastTTL)
+		e.remember(r.Key.Digest(), r.Digest, a.policy.FastTTL)
 	case domain.Retrying:
 		time.AfterFunc(time.Until(step.DueAt), e.Nudge)
 	case domain.Failed:
 		e.Logger.Warn("an event was given up", "receipt", r.ID, "tenant", r.Key.Tenant, "platform", r.Key.Platform,
-			"outcome", result.Outcome, "reason", result.Reason, "attempt", attempt)
+			"outcome", result.Outcome, "reason", result.Reason, "attempt", a.number)
 	case domain.Claimed, domain.Dispatching, domain.Lost, domain.Discarded:
 	}
 }
@@ -183,9 +196,7 @@ func (e *Engine) remember(key, content domain.Digest, ttl time.Duration) {
 	if e.FastStore == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.life, time.Second)
-	defer cancel()
-	if err := e.FastStore.Remember(ctx, key, ports.MarkOf(content), ttl); err != nil {
+	if err := e.FastStore.Remember(e.life, key, ports.MarkOf(content), ttl); err != nil {
 		e.Metrics.FastStoreErrors.Inc()
 	}
 }
