@@ -38,6 +38,8 @@ func (s *Store) SettleUnfenced(ctx context.Context, how ports.Settlement) error 
 	if how.Step.State == domain.Handled {
 		handled = s.now()
 	}
-	return s.exec(ctx, `UPDATE receipts SET state = ?, due_at = NULL, lane = NULL, lease_until = NULL, handled_at = ? WHERE tenant = ? AND id = ?`,
-		how.Step.State, handled, how.Tenant, s.id(how.ID))
+	return classify(s.writes(ctx, of(how.Tenant), func(tx *gorm.DB) error {
+		return tx.Exec(`UPDATE receipts SET state = ?, due_at = NULL, lane = NULL, lease_until = NULL, handled_at = ? WHERE tenant = ? AND id = ?`,
+			how.Step.State, handled, how.Tenant, s.id(how.ID)).Error
+	}))
 }
