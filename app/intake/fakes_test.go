@@ -205,6 +205,11 @@ type setup struct {
 	installations []intake.Installation // beside one and two, of tenants acme and globex
 	journal       *journal
 	polls         *polls
+	kept          *kept         // installations of the database and the quarantine; nil: none
+	opens         intake.Opener // of kept ones
+	alone         bool          // installation one is the only one of the configuration
+	proof         string        // header of channel toy
+	busy          int           // status of channel toy beyond a rate limit
 }
 
 func newBench(t *testing.T, s setup) *bench {
@@ -225,19 +230,33 @@ func newBench(t *testing.T, s setup) *bench {
 		{ID: "two", Tenant: "globex", Channel: "toy", Account: "a2", Policy: policy, Endpoint: toyEndpoint{}},
 		{ID: "once", Tenant: "acme", Channel: "shy", Account: "a3", Policy: policy, Endpoint: toyEndpoint{}},
 	}, s.installations...)
+	if s.alone {
+		ins = ins[:1]
+	}
 	dir, err := intake.NewDirectory(policy, ins, map[string]intake.AppWide{"toy": {Endpoint: toyEndpoint{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	shaped := toy("toy", true)
+	shaped.Proof, shaped.Vendor.Busy = s.proof, s.busy
 	s.config.Workers, s.config.Queue = cmp.Or(s.config.Workers, 8), cmp.Or(s.config.Queue, 100)
 	s.config.MaxBody = cmp.Or(s.config.MaxBody, 1<<20)
 	p := intake.Params{
-		Config: s.config, Channels: []channels.Channel{toy("toy", true), toy("shy", false)}, Installations: dir,
+		Config: s.config, Channels: []channels.Channel{shaped, toy("shy", false)}, Installations: dir,
 		FastStore: b.cache, DurableStore: b.store, Dispatcher: b.app, Metrics: intake.NewMetrics(b.metrics),
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if s.journal != nil {
 		p.Journal = s.journal
+	}
+	if s.kept != nil {
+		if s.opens == nil {
+			s.opens = opens(nil)
+		}
+		p.Quarantine = s.kept
+		if err := dir.Extend(s.kept, s.opens, p.Logger); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if s.polls != nil {
 		fed := toy("fed", true)

@@ -66,8 +66,9 @@ func newQueue(size, workers int, several func() bool) *queue {
 // reserve takes at most n places for tenant and returns how many it got. The tenant is empty if
 // it is not known yet whose events will be found.
 //
-// Where there are several tenants, one may have three times as many places as are left free:
-// alone it gets three quarters, and however many flood the queue, a quiet one finds room.
+// Where there are several tenants, one may have three times as many places as are left free: the
+// first that floods the queue gets three quarters, the next as much of the rest, and who has more
+// than its part when others come gets no more until it has not. So one that is quiet finds room.
 func (q *queue) reserve(tenant string, n int) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
