@@ -3,6 +3,7 @@ package app
 import (
 	"github.com/admitone/admitone/channels"
 	"github.com/admitone/admitone/channels/cfworker"
+	"github.com/admitone/admitone/channels/gmail"
 	"github.com/admitone/admitone/channels/line"
 	"github.com/admitone/admitone/channels/slack"
 	"github.com/admitone/admitone/channels/teams"
@@ -19,6 +20,7 @@ func Channels() []channels.Channel {
 		twilio.New(),
 		telegram.New(),
 		cfworker.New(),
+		gmail.New(),
 		whatsappcloud.New(),
 		line.New(),
 		wechat.New(),

@@ -71,6 +71,8 @@ type Simulator interface {
 	// Put places the event of s where the next round finds it. With Retry above 0 the vendor
 	// shows the same event once more, under another number of its own.
 	Put(s Simulation) error
+	// Rounds returns how often somebody was told so far what there is.
+	Rounds() int
 	// Fetched returns how often events were handed out so far.
 	Fetched() int
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,8 @@ The exit code is 0 only if each event was handled exactly once.`,
 // A demo is one run.
 type demo struct {
 	screen *screen
-	chs    []channels.Channel
+	chs    []channels.Channel // whose vendors call
+	asked  []channels.Channel // whose vendors are polled
 	dir    string
 	config string // file of the server's configuration
 	admin  adminAPI
@@ -59,12 +61,15 @@ type demo struct {
 	application *application
 	server      *child.Process
 	fleet       *fleet
+	polled      []*polled
 }
 
 func runDemo(ctx context.Context, w io.Writer, chs []channels.Channel, keep bool) (err error) {
 	d := &demo{screen: newScreen(w)}
 	for _, c := range chs {
-		if c.Simulate != nil {
+		if c.Polled() {
+			d.asked = append(d.asked, c)
+		} else if c.Simulate != nil {
 			d.chs = append(d.chs, c)
 		}
 	}
@@ -76,7 +81,7 @@ func runDemo(ctx context.Context, w io.Writer, chs []channels.Channel, keep bool
 	defer d.close()
 
 	began := time.Now()
-	d.screen.say("Admitone demo: a real server with embedded stores, and %d vendors that repeat themselves.\n", len(d.chs))
+	d.screen.say("Admitone demo: a real server with embedded stores, and %d vendors that repeat themselves.\n", len(d.chs)+len(d.asked))
 	limited, cancel := context.WithTimeoutCause(ctx, demoPatience, fmt.Errorf("not done within %s", demoPatience))
 	defer cancel()
 	err = d.play(limited)
@@ -111,6 +116,7 @@ func (d *demo) play(ctx context.Context) error {
 		{"slow application", d.slow},
 		{"races", d.races},
 		{"forgeries", d.forgeries},
+		{"polling", d.polling},
 		{"kill -9", d.crash},
 		{"late retries", d.late},
 	} {
@@ -143,6 +149,15 @@ func (d *demo) start(ctx context.Context) (string, error) {
 	if d.admin, err = newAdminAPI(admin, ""); err != nil {
 		return "", err
 	}
+	installed := slices.Clone(d.chs)
+	for _, c := range d.asked {
+		p, err := newPolled(ctx, c, d.fleet)
+		if err != nil {
+			return "", err
+		}
+		d.polled = append(d.polled, p)
+		installed = append(installed, p.channel)
+	}
 	type section = map[string]any
 	text, err := toYAML(section{
 		"server": section{"listen": public, "admin_listen": admin, "public_url": d.public, "drain_timeout": demoDrain.String()},
@@ -159,7 +174,7 @@ func (d *demo) start(ctx context.Context) (string, error) {
 			"lease":   demoLease.String(),
 			"backoff": section{"initial": demoBackoff.String(), "max": demoBackoff.String()},
 		},
-		"tenants": exampleTenants(d.chs),
+		"tenants": exampleTenants(installed),
 	})
 	if err != nil {
 		return "", err
@@ -180,6 +195,9 @@ func (d *demo) close() {
 	d.fleet.close() // a server that drains waits for connections on which nothing came yet
 	d.server.Stop(demoDrain + 2*time.Second)
 	d.application.close()
+	for _, p := range d.polled {
+		p.close()
+	}
 }
 
 func (d *demo) failed(err error) {

@@ -43,13 +43,13 @@ func (d *demo) report(ctx context.Context, took time.Duration) error {
 		}
 		good = good && len(c.wrong) == 0
 	}
-	events := len(d.fleet.all())
+	events := len(d.events())
 	if !good {
 		d.screen.say("\n%s: not every event was handled exactly once; %d of %d lost.", d.screen.red("FAILED"), lost, events)
 		return errTold
 	}
 	d.screen.say("\n%s: %d deliveries of %d events, each handled exactly once, none lost. %.1f s",
-		d.screen.green("PASSED"), d.fleet.sent(), events, took.Seconds())
+		d.screen.green("PASSED"), d.deliveries(), events, took.Seconds())
 	return nil
 }
 
@@ -92,6 +92,20 @@ func (d *demo) table() (text string, lost int) {
 		sum, slowest = sum.plus(s.balance), max(slowest, s.slowest)
 		events, handled, lost = events+len(all), handled+h, lost+l
 	}
+	for _, p := range d.polled {
+		h, l := 0, 0
+		for _, e := range p.events {
+			n := d.application.of(e.text).handled
+			h += n
+			if n == 0 {
+				l++
+			}
+		}
+		b := p.balance()
+		line(p.channel.Name, len(p.events), b.sent, b.admitted, b.suppressed, b.unanswered, h, l, "", "is polled")
+		sum = sum.plus(b)
+		events, handled, lost = events+len(p.events), handled+h, lost+l
+	}
 	line("all", events, sum.sent, sum.admitted, sum.suppressed, sum.unanswered, handled, lost, milliseconds(slowest), "")
 	return b.String(), lost
 }
@@ -114,7 +128,7 @@ func (d *demo) balanced() proof {
 
 // handledOnce checks the application's own count.
 func (d *demo) handledOnce() proof {
-	events := d.fleet.all()
+	events := d.events()
 	c := proof{claim: fmt.Sprintf("application  handled each of %d events exactly once, under one id each, all correctly signed", len(events))}
 	for _, e := range events {
 		if a := d.application.of(e.text); a.handled != 1 || len(a.ids) != 1 {
@@ -130,7 +144,7 @@ func (d *demo) handledOnce() proof {
 // agrees checks that the ledger has one handled receipt for each event, of the id under which
 // the application handled it.
 func (d *demo) agrees(ledger []web.Receipt) proof {
-	events := d.fleet.all()
+	events := d.events()
 	c := proof{claim: fmt.Sprintf("ledger       has a receipt for each of these %d events and no others; all handled, none failed, lost or open", len(events))}
 	receipts := map[string]bool{}
 	for _, r := range ledger {

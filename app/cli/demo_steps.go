@@ -143,6 +143,9 @@ func (d *demo) crash(ctx context.Context) (string, error) {
 			}
 		}
 	}
+	if err := d.outage(); err != nil {
+		return "", err
+	}
 	d.application.decline(false)
 	if d.server, err = startServer(ctx, d.dir, d.config, d.admin); err != nil {
 		return "", fmt.Errorf("restart: %w", err)
@@ -156,8 +159,11 @@ func (d *demo) crash(ctx context.Context) (string, error) {
 	if err := poll(ctx, func() (bool, error) { return d.allClosed(ctx) }); err != nil {
 		return "", fmt.Errorf("wait until every event is handled: %w", err)
 	}
+	if err := d.fetched(ctx); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("server killed while %d events waited for the application, then restarted: it took them up,\n%22sand %d more that vendors had sent in vain meanwhile",
-		crashEvents*len(waiting), "", outageEvents*len(missed)), nil
+		crashEvents*len(waiting), "", outageEvents*(len(missed)+len(d.polled))), nil
 }
 
 // allWait reports whether all those events wait for another attempt, and go on waiting for

@@ -51,6 +51,9 @@ of configs/quickstart.yaml unless told, so that this works without a vendor's ac
   admitone serve --config configs/quickstart.yaml
   admitone simulate slack --retries 3
 
+A vendor that has to be asked, as gmail has, is simulated where the server looks for it: --url is
+its address then, and the run ends when the server has fetched everything.
+
 Each run is a new event unless --event-id names one: with the same id again, the run is a retry.
 The exit code is 1 if an answer is not 200 or if more than one copy was admitted.
 
@@ -66,7 +69,14 @@ Channels: ` + strings.Join(names, ", "),
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.run(cmd.Context(), cmd.OutOrStdout(), chs[slices.Index(names, args[0])])
+			c := chs[slices.Index(names, args[0])]
+			if c.Polled() {
+				if !cmd.Flags().Changed("url") {
+					s.url = endpointOf(c.Example)
+				}
+				return s.runPolled(cmd.Context(), cmd.OutOrStdout(), c)
+			}
+			return s.run(cmd.Context(), cmd.OutOrStdout(), c)
 		},
 	}
 	f := c.Flags()

@@ -34,6 +34,9 @@ func (s *simulator) Put(m channels.Simulation) error {
 	return nil
 }
 
+// Rounds implements channels.Simulator.
+func (s *simulator) Rounds() int { return s.Told() }
+
 // Fetched implements channels.Simulator.
 func (s *simulator) Fetched() int {
 	n := 0

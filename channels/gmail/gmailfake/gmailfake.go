@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -43,6 +44,7 @@ type Mailbox struct {
 	lifetime time.Duration // of an access token
 	fail     func(*http.Request) *Failure
 	calls    map[string]int
+	told     int            // answers that told of the mailbox's historyId
 	fetched  map[string]int // by id of the message
 }
 
@@ -80,11 +82,13 @@ type Failure struct {
 	Hang       bool // it answers nothing, until the caller gives up
 }
 
-// New returns an empty mailbox.
+// New returns an empty mailbox. No two have numbers in common.
 func New() *Mailbox {
+	first := base + rand.Uint64N(1<<40)
 	m := &Mailbox{
-		now: time.Now, page: 500, messages: map[string]*message{}, last: base, oldest: base, issued: map[uint64]bool{base: true},
-		pages: map[string]pageKey{}, tokens: map[string]time.Time{}, lifetime: time.Hour, calls: map[string]int{}, fetched: map[string]int{},
+		now: time.Now, page: 500, messages: map[string]*message{}, last: first, oldest: first, issued: map[uint64]bool{first: true},
+		numbers: rand.IntN(1 << 30),
+		pages:   map[string]pageKey{}, tokens: map[string]time.Time{}, lifetime: time.Hour, calls: map[string]int{}, fetched: map[string]int{},
 	}
 	m.mux = http.NewServeMux()
 	m.mux.HandleFunc("POST /token", m.serveToken)
@@ -170,7 +174,7 @@ func (m *Mailbox) put(raw []byte, received time.Time, late time.Duration, labels
 	}
 	m.numbers++
 	x := &message{
-		id: fmt.Sprintf("18f%013x", m.numbers*0x1f3), raw: slices.Clone(raw), labels: slices.Clone(labels),
+		id: fmt.Sprintf("18f%013x", m.numbers), raw: slices.Clone(raw), labels: slices.Clone(labels),
 		received: received, changed: m.step(), visible: m.now().Add(late),
 	}
 	m.messages[x.id] = x
@@ -248,6 +252,13 @@ func (m *Mailbox) Repeat(id string) {
 // Calls returns how often a method was called: "token", "profile", "history", "list" or "get".
 func (m *Mailbox) Calls(method string) (n int) {
 	m.change(func() { n = m.calls[method] })
+	return n
+}
+
+// Told returns how often somebody was told of the mailbox's historyId. What is put after that
+// is new to who was told.
+func (m *Mailbox) Told() (n int) {
+	m.change(func() { n = m.told })
 	return n
 }
 

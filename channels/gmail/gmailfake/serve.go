@@ -102,6 +102,7 @@ func known(w http.ResponseWriter, r *http.Request, names ...string) bool {
 
 func (m *Mailbox) serveProfile(w http.ResponseWriter, r *http.Request) {
 	if known(w, r) {
+		m.told++
 		answer(w, object{"emailAddress": "desk@example.com", "messagesTotal": len(m.order), "historyId": number(m.last)})
 	}
 }
@@ -184,6 +185,7 @@ func (m *Mailbox) serveHistory(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 	}
+	m.told++
 	out := object{"historyId": number(m.last)}
 	if len(found) > 0 { // otherwise there is no such key
 		out["history"] = found
