@@ -201,7 +201,11 @@ func (d *Directory) load(ctx context.Context, ref ports.InstallationRef) (*Insta
 		in, err = d.open(row)
 	}
 	if err != nil {
-		d.log.Warn("an installation could not be looked up", "installation", ref.ID, "channel", ref.Channel, "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, domain.ErrUnavailable) || errors.Is(err, domain.ErrUnknown) {
+			level = slog.LevelDebug // the store is away, which is told where it matters
+		}
+		d.log.Log(ctx, level, "an installation could not be looked up", "installation", ref.ID, "channel", ref.Channel, "error", err)
 		return nil, fmt.Errorf("look up an installation: %w: %w", domain.ErrUnavailable, err)
 	}
 	if _, taken := d.byID[in.ID]; taken {
