@@ -12,7 +12,6 @@ import (
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
-	"github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/database/sqlite"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 )
@@ -51,7 +50,7 @@ func Down(ctx context.Context, db *sql.DB, d Dialect, lock Lock) error {
 	return run(ctx, db, d, lock, func(m *migrate.Migrate) error { return m.Steps(-1) })
 }
 
-// State reads where the schema of db stands and changes nothing but, on a database never
+// State reads where the schema of db stands and changes nothing but, on an SQLite database never
 // migrated, the table that says so. db is closed.
 func State(db *sql.DB, d Dialect) (Status, error) {
 	latest, err := latest(d)
@@ -131,7 +130,7 @@ func runner(db *sql.DB, d Dialect) (*migrate.Migrate, error) {
 	var target database.Driver
 	switch d {
 	case Postgres:
-		target, err = pgx.WithInstance(db, &pgx.Config{})
+		target = pgTarget{db}
 	case SQLite:
 		target, err = sqlite.WithInstance(db, &sqlite.Config{})
 	default:

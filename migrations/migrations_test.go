@@ -43,6 +43,12 @@ func onBoth(t *testing.T, check func(*testing.T, place)) {
 		dsn := servertest.Postgres(t).Database(t).DSN
 		check(t, place{migrations.Postgres, "pgx", dsn, rowLock(dsn)})
 	})
+	t.Run("postgres behind a pooling proxy", func(t *testing.T) {
+		t.Parallel()
+		pg := servertest.Postgres(t)
+		dsn := servertest.PgBouncer(t, pg).DSN(pg.Database(t))
+		check(t, place{migrations.Postgres, "pgx", dsn, rowLock(dsn)})
+	})
 }
 
 func fileLock(path string) migrations.Lock {
@@ -55,7 +61,9 @@ func fileLock(path string) migrations.Lock {
 	}
 }
 
-// rowLock is a lock that lives with a transaction, and so with its holder's connection.
+// rowLock is a lock that lives with a transaction, and so with its holder's connection. Who waits
+// for it keeps no transaction meanwhile: through a proxy that would take a connection away from
+// who has it.
 func rowLock(dsn string) migrations.Lock {
 	return func(ctx context.Context) (func(), error) {
 		conn, err := pgx.Connect(ctx, dsn)
@@ -63,15 +71,28 @@ func rowLock(dsn string) migrations.Lock {
 			return nil, err
 		}
 		unlock := func() { _ = conn.Close(context.WithoutCancel(ctx)) }
-		tx, err := conn.Begin(ctx)
-		if err == nil {
-			_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock(7)")
+		for {
+			tx, err := conn.Begin(ctx)
+			had := false
+			if err == nil {
+				err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(7)").Scan(&had)
+			}
+			if had {
+				return unlock, nil
+			}
+			if err == nil {
+				err = tx.Rollback(ctx)
+			}
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-time.After(5 * time.Millisecond):
+			}
+			if err != nil {
+				unlock()
+				return nil, err
+			}
 		}
-		if err != nil {
-			unlock()
-			return nil, err
-		}
-		return unlock, nil
 	}
 }
 
@@ -201,8 +222,9 @@ func TestFiveInstancesMigrateAtOnce(t *testing.T) {
 func TestStepOfAKilledMigratorIsMended(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
-		p.state(t) // makes the table that the runner keeps
-		p.exec(t, "INSERT INTO schema_migrations (version, dirty) VALUES (1, true)")
+		p.state(t) // on SQLite it makes the table that the runner keeps
+		p.exec(t, "CREATE TABLE IF NOT EXISTS schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)",
+			"INSERT INTO schema_migrations (version, dirty) VALUES (1, true)")
 		if s := p.state(t); !s.Dirty || s.Version != 1 {
 			t.Errorf("State of a step begun = %+v; want dirty at 1", s)
 		}
