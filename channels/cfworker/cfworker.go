@@ -47,7 +47,7 @@ func New() channels.Channel {
 			ComesAgain:  true,
 			Busy:        http.StatusTooManyRequests, // the Worker throws, as on 503; other relays by Standard Webhooks slow down
 			Retries:     []time.Duration{30 * time.Minute, 30 * time.Minute, 2 * time.Hour, 3 * time.Hour},
-			Behaviour:   "the Worker throws on anything but 2xx, 404 and 413, which is a temporary failure to the sender's mail server; that tries again for 4 to 5 days",
+			Behaviour:   "the Worker throws on anything but 2xx, an unknown recipient (404) and an oversize (413), which is a temporary failure to the sender's mail server; that tries again for 4 to 5 days",
 			Source:      "https://www.rfc-editor.org/rfc/rfc5321#section-4.5.4.1",
 		},
 		Open:     open,
