@@ -27,6 +27,8 @@ type store struct {
 	pruned   []ports.PruneScope
 	tenants  []string
 	left     []string
+	// beginTakes is how long the answer to a begin is on its way.
+	beginTakes time.Duration
 }
 
 func newStore() *store {
@@ -129,6 +131,9 @@ func (s *store) claim(r domain.Receipt) ports.Claim {
 }
 
 func (s *store) Begin(_ context.Context, ref ports.Ref, lease time.Duration) (int, error) {
+	var takes time.Duration
+	s.look(func() { takes = s.beginTakes })
+	defer time.Sleep(takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.call("Begin"); err != nil {

@@ -26,9 +26,7 @@ func (e *Engine) work() {
 // workOn takes an item with a receipt through one attempt.
 func (e *Engine) workOn(it *item) {
 	policy := e.policyOf(it.installation)
-	// the lease is counted from before it was taken: so it is over here no later than there
-	start := time.Now()
-	number, err := e.begin(it, policy.Lease)
+	number, start, err := e.begin(it, policy.Lease)
 	switch {
 	case err == nil:
 	case errors.Is(err, ports.ErrWaits):
@@ -46,8 +44,15 @@ func (e *Engine) workOn(it *item) {
 		return // it stays claimed, and is handed back
 	}
 	e.queue.begun(it)
-	ctx, cancel := context.WithDeadline(e.life, start.Add(policy.Lease))
-	result := e.dispatch(ctx, it, number)
+	// The store began to count the lease between start and now. A dispatch ends with the first, so that
+	// none outlasts the lease; a settle is tried until the last, since the store fences what is late.
+	ctx, cancel := context.WithTimeout(e.life, policy.Lease)
+	result := domain.Result{Outcome: domain.NotReceived, Reason: "the answer to its begin came too late to dispatch it"}
+	if time.Since(start) < policy.Lease/2 {
+		dispatch, end := context.WithDeadline(ctx, start.Add(policy.Lease))
+		result = e.dispatch(dispatch, it, number)
+		end()
+	}
 	e.queue.freed(it)
 	e.settles <- attempt{ctx: ctx, cancel: cancel, item: it, policy: policy, number: number, result: result}
 }
@@ -71,18 +76,19 @@ func (e *Engine) settleAll() {
 	}
 }
 
-// begin commits that the next attempt of it has begun. While the store is out of reach it
-// tries again, unless the instance is to end.
-func (e *Engine) begin(it *item, lease time.Duration) (int, error) {
+// begin commits that the next attempt of it has begun, at start or later. While the store is out
+// of reach it tries again, unless the instance is to end.
+func (e *Engine) begin(it *item, lease time.Duration) (number int, start time.Time, err error) {
 	ref := ports.Ref{Tenant: it.receipt.Key.Tenant, ID: it.receipt.ID, Holder: e.holder, Attempt: it.receipt.Attempt}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		attempt, err := e.DurableStore.Begin(e.life, ref, lease)
+		start = time.Now()
+		number, err = e.DurableStore.Begin(e.life, ref, lease)
 		if err == nil || errors.Is(err, ports.ErrWaits) || errors.Is(err, domain.ErrFenced) {
-			return attempt, err
+			return number, start, err
 		}
 		e.Metrics.DurableStoreErrors.Inc()
 		if !e.pause(pause, e.queue.end) {
-			return 0, err
+			return 0, start, err
 		}
 	}
 }

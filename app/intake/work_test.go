@@ -184,26 +184,55 @@ func TestRetryDoesNotWaitForItsConversation(t *testing.T) {
 	})
 }
 
+// However long the store is away, an event that was not begun is not lost by it.
 func TestBeginIsTriedUntilTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	for _, away := range []time.Duration{30 * time.Second, 10 * domain.DefaultPolicy().Lease} {
+		t.Run(away.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{}).start()
+				defer b.stop()
+				b.store.fails(func(call string) error {
+					if call == "Begin" {
+						return domain.ErrUnavailable
+					}
+					return nil
+				})
+				b.wants(200, "admitted", "id=1")
+				time.Sleep(away)
+				seconds := int(away / time.Second)
+				if n := b.store.called("Begin"); n < seconds/3 || n > 2*seconds {
+					t.Errorf("begin was tried %d times in %s; want ever more rarely, about once a second", n, away)
+				}
+				b.store.fails(nil)
+				time.Sleep(2 * time.Second)
+				if r := b.store.by("1"); r.State != domain.Handled || r.Attempt != 1 {
+					t.Errorf("the receipt is %s after %d attempts; want handled after one", r.State, r.Attempt)
+				}
+			})
+		})
+	}
+}
+
+// A begin whose answer comes when the lease is nearly over is not dispatched: that it was not is
+// certain, so that it is tried again, under at-most-once too.
+func TestEventWhoseBeginIsAnsweredLateIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, setup{}).start()
 		defer b.stop()
-		b.store.fails(func(call string) error {
-			if call == "Begin" {
-				return domain.ErrUnavailable
-			}
-			return nil
-		})
+		lease := domain.DefaultPolicy().Lease
+		b.store.look(func() { b.store.beginTakes = lease - time.Second })
 		b.wants(200, "admitted", "id=1")
-		time.Sleep(30 * time.Second)
-		if n := b.store.called("Begin"); n < 10 || n > 60 {
-			t.Errorf("begin was tried %d times in 30 s; want ever more rarely, about once a second", n)
+		time.Sleep(lease - time.Second/2)
+		b.store.look(func() { b.store.beginTakes = 0 })
+		if got := b.app.events(); len(got) > 0 {
+			t.Errorf("dispatched %v; want nothing at the end of a lease", got)
 		}
-		b.store.fails(nil)
-		time.Sleep(2 * time.Second)
-		if r := b.store.by("1"); r.State != domain.Handled || r.Attempt != 1 {
-			t.Errorf("the receipt is %s after %d attempts; want handled after one", r.State, r.Attempt)
+		time.Sleep(time.Minute)
+		if r := b.store.by("1"); r.State != domain.Handled || r.Attempt != 2 {
+			t.Errorf("the receipt is %s after %d attempts; want handled after two", r.State, r.Attempt)
 		}
 	})
 }
