@@ -280,18 +280,33 @@ func fileLock(path string) migrations.Lock {
 	}
 }
 
+// lockEvery is how often a migrator that waits asks whether the one before it has ended.
+const lockEvery = 50 * time.Millisecond
+
 // transactionLock is an advisory lock that lives with a transaction, so that it is freed when
-// its holder dies and holds through a pooling proxy.
+// its holder dies and holds through a pooling proxy. Who waits for it does so without a
+// transaction: the proxy's connections may be few, and the holder needs a second one.
 func transactionLock(db *sql.DB) migrations.Lock {
 	return func(ctx context.Context) (func(), error) {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return nil, err
+		for {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return nil, err
+			}
+			var had bool
+			err = tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock(hashtext('admitone.migrations'))`).Scan(&had)
+			if had {
+				return func() { _ = tx.Rollback() }, nil
+			}
+			if err = errors.Join(err, tx.Rollback()); err != nil {
+				return nil, err
+			}
+			select {
+			case <-time.After(lockEvery):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
-		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('admitone.migrations'))`); err != nil {
-			return nil, errors.Join(err, tx.Rollback())
-		}
-		return func() { _ = tx.Rollback() }, nil
 	}
 }
 
