@@ -105,7 +105,8 @@ func (s *Store) openPostgres(life context.Context, dsn string) error {
 		return errors.Join(fmt.Errorf("sqlstore: %w", err), db.Close())
 	}
 	s.read = s.write
-	if err := checkPolicies(life, db); err != nil {
+	// again, since the schema may be new
+	if err := errors.Join(checkRights(life, db), checkPolicies(life, db)); err != nil {
 		return errors.Join(err, db.Close())
 	}
 	// two, so that a claim is not held up by the begins and settles of earlier events
@@ -191,27 +192,6 @@ func litePool(path string, conns int) (*sql.DB, error) {
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	return db, nil
-}
-
-// checkRole refuses a role under which the database can't keep tenants apart.
-func checkRole(ctx context.Context, db *sql.DB) error {
-	var role string
-	var super, bypass bool
-	err := db.QueryRowContext(ctx, `SELECT rolname, rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user`).
-		Scan(&role, &super, &bypass)
-	if err != nil {
-		return fmt.Errorf("sqlstore: %w", err)
-	}
-	if !super && !bypass {
-		return nil
-	}
-	what := "bypasses row-level security"
-	if super {
-		what = "is a superuser"
-	}
-	return fmt.Errorf(`sqlstore: role %q %s, so the database could not keep tenants apart; use one made by:
-    CREATE ROLE admitone LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD '…';
-    CREATE DATABASE admitone OWNER admitone;`, role, what)
 }
 
 // Migrate applies every step of the schema that is missing.
@@ -354,29 +334,4 @@ func timeOf(t *time.Time) time.Time {
 func parseDigest(s string) (d domain.Digest) {
 	_, _ = hex.Decode(d[:], []byte(strings.ReplaceAll(s, "-", ""))) // the schema admits nothing else
 	return d
-}
-
-// Check connects and refuses a role or a key that Open would refuse. It changes nothing.
-func Check(ctx context.Context, c Config) error {
-	if _, err := newKeyring(c.SecretKeys); err != nil {
-		return err
-	}
-	var db *sql.DB
-	var err error
-	if c.Dialect == migrations.SQLite {
-		db, err = litePool(c.DSN, 1)
-	} else {
-		db, err = pgPool(c.DSN)
-	}
-	if err != nil {
-		return err
-	}
-	defer db.Close() //nolint:errcheck // nothing was written through it
-	if err := db.PingContext(ctx); err != nil {
-		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
-	}
-	if c.Dialect == migrations.Postgres {
-		return errors.Join(checkRole(ctx, db), checkPolicies(ctx, db))
-	}
-	return nil
 }

@@ -2,12 +2,9 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"gorm.io/gorm"
@@ -148,39 +145,4 @@ func (r *register) entered(names []string) {
 	for _, n := range names {
 		r.known[n] = true
 	}
-}
-
-// checkPolicies refuses a database that would not keep tenants apart, whoever asks: each table
-// with a tenant in its rows must be under a policy that holds for its owner too. The first step of
-// the schema had none, so where only that is applied there is nothing to refuse yet.
-func checkPolicies(ctx context.Context, db *sql.DB) error {
-	rows, err := db.QueryContext(ctx, `
-		SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-		WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'tenants'
-			AND a.attname = 'tenant' AND NOT a.attisdropped AND to_regclass('tenants') IS NOT NULL
-			AND NOT (c.relrowsecurity AND c.relforcerowsecurity
-				AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'tenant'))
-		ORDER BY c.relname`)
-	if err != nil {
-		return fmt.Errorf("sqlstore: %w", err)
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
-	var open []string
-	for rows.Next() {
-		var table string
-		if err := rows.Scan(&table); err != nil {
-			return fmt.Errorf("sqlstore: %w", err)
-		}
-		open = append(open, table)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("sqlstore: %w", err)
-	}
-	if len(open) > 0 {
-		return fmt.Errorf(`sqlstore: row-level security is not forced on %s, so the database would not keep tenants apart; for each of them:
-    ALTER TABLE … ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-    CREATE POLICY tenant ON … USING (jsonb_exists((SELECT admitone_tenants()), tenant));`,
-			strings.Join(open, ", "))
-	}
-	return nil
 }
