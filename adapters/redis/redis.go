@@ -24,8 +24,8 @@ const (
 	// DefaultNear is how many events a Store remembers in process unless the configuration says.
 	DefaultNear = 1 << 16
 
-	// keyPrefix tells the keys of this store from others in the same database.
-	keyPrefix = "a:"
+	// KeyPrefix tells the keys of this store from others in the same database.
+	KeyPrefix = "a:"
 	// keyDigest is how many bytes of an event's digest a key holds. With the prefix they are 14,
 	// the most that Redis keeps in 16 bytes; one more would cost 16. The value holds the rest.
 	keyDigest = 12
@@ -192,7 +192,7 @@ func (s *Store) failed(err error) error {
 	return err
 }
 
-func name(key domain.Digest) string { return keyPrefix + string(key[:keyDigest]) }
+func name(key domain.Digest) string { return KeyPrefix + string(key[:keyDigest]) }
 
 // format writes the rest of an event's digest and a mark as a number, of which Redis keeps 8
 // bytes and no text.

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/admitone/admitone/adapters/redis"
 )
 
 // Kinds of incidents that explain why a holder could not settle.
@@ -24,7 +28,8 @@ const (
 type storm struct {
 	fleet       *fleet
 	application *application
-	sqlite      string // file to lock; empty with servers
+	sqlite      string          // file to lock; empty with servers
+	redis       *goredis.Client // past the proxies; nil with embedded stores
 
 	mu      sync.Mutex
 	counts  map[string]int
@@ -107,15 +112,22 @@ func serverFaults() []fault {
 		{"durable store's answers lost", 2, network(durable, cutOff, 200, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
 		{"claims committed, answer lost", 3, spoiled("claim", true)},
 		{"claims lost before the commit", 2, spoiled("claim", false)},
-		{"begins committed, answer lost", 6, spoiled("begin", true)},
+		{"begins committed, answer lost", 3, spoiled("begin", true)},
+		{"begins committed, answer lost, and nothing else", 3, alone(func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) bool {
+			in.durable.spoilCommits("begin", true, 6+d.IntN(6))
+			wait(ctx, milliseconds(d, 1000, 1500))
+			in.durable.spoilCommits("", false, 0)
+			wait(ctx, lease+slack) // what was lost by this has no other excuse
+			return true
+		})},
 		{"begins lost before the commit", 2, spoiled("begin", false)},
 		{"settles committed, answer lost", 2, spoiled("handled", true)},
 		{"settles lost before the commit", 2, spoiled("handled", false)},
-		{"settles held up past the lease", 3, func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+		{"settles held up past the lease", 3, alone(func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
 			// the instance gives the connection up; what it has sent arrives all the same
 			defer s.fleet.begin(cutOff, in)()
-			return in.durable.holdCommit(ctx, "handled", lease+milliseconds(d, 100, 1500))
-		}},
+			return in.durable.holdCommit(ctx, "handled", lease+milliseconds(d, 100, 1000))
+		})},
 		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
 			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
 		}},
@@ -125,6 +137,7 @@ func serverFaults() []fault {
 		{"fast store slow", 1, network(fast, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
 		{"fast store swallowed", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
 		{"fast store cut off", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
+		{"fast store emptied", 2, func(ctx context.Context, s *storm, _ *instance, _ *rand.Rand) bool { return s.empty(ctx) }},
 		{"fast store's answers lost", 1, network(fast, other, 300, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
 	}
 }
@@ -133,6 +146,10 @@ func serverFaults() []fault {
 func network(store func(*instance) *proxy, kind string, least, most int, spoil func(*proxy, *rand.Rand),
 ) func(context.Context, *storm, *instance, *rand.Rand) bool {
 	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+		if !in.harm.TryRLock() {
+			return false
+		}
+		defer in.harm.RUnlock()
 		p := store(in)
 		takes := milliseconds(d, least, most)
 		end := s.fleet.begin(kind, in)
@@ -147,6 +164,10 @@ func network(store func(*instance) *proxy, kind string, least, most int, spoil f
 // spoiled loses some commits, every other one, so that what is tried again gets through.
 func spoiled(statement string, applied bool) func(context.Context, *storm, *instance, *rand.Rand) bool {
 	return func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) bool {
+		if !in.harm.TryRLock() {
+			return false
+		}
+		defer in.harm.RUnlock()
 		in.durable.spoilCommits(statement, applied, 2+d.IntN(6))
 		wait(ctx, milliseconds(d, 500, 1500))
 		in.durable.spoilCommits("", false, 0)
@@ -154,8 +175,25 @@ func spoiled(statement string, applied bool) func(context.Context, *storm, *inst
 	}
 }
 
+// alone does harm to an instance when all other harm to it is over, and keeps any more away meanwhile:
+// so that what comes of it can't be put down to anything else.
+func alone(harm func(context.Context, *storm, *instance, *rand.Rand) bool) func(context.Context, *storm, *instance, *rand.Rand) bool {
+	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
+		in.harm.Lock()
+		defer in.harm.Unlock()
+		wait(ctx, slack)
+		return ctx.Err() == nil && harm(ctx, s, in, d)
+	}
+}
+
 // all makes every instance's way to a store bad at once.
 func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes time.Duration, spoil func(*proxy)) bool {
+	for _, in := range s.fleet.instances {
+		if !in.harm.TryRLock() {
+			return false
+		}
+		defer in.harm.RUnlock()
+	}
 	end := s.fleet.begin(cutOff, nil)
 	for _, in := range s.fleet.instances {
 		spoil(store(in))
@@ -226,6 +264,10 @@ func shuffled(faults []fault, d *rand.Rand) []fault {
 // restart ends an instance's process and begins another one after a while. One that has not been
 // ready yet is left alone, unless its start is to be disturbed too.
 func (s *storm) restart(ctx context.Context, in *instance, kind string, starting bool, after time.Duration) bool {
+	if !in.harm.TryRLock() {
+		return false
+	}
+	defer in.harm.RUnlock()
 	if !in.busy.TryLock() {
 		return false
 	}
@@ -249,6 +291,10 @@ func (s *storm) restart(ctx context.Context, in *instance, kind string, starting
 
 // halt makes an instance stand still.
 func (s *storm) halt(ctx context.Context, in *instance, takes time.Duration) bool {
+	if !in.harm.TryRLock() {
+		return false
+	}
+	defer in.harm.RUnlock()
 	if !in.busy.TryLock() {
 		return false
 	}
@@ -261,6 +307,17 @@ func (s *storm) halt(ctx context.Context, in *instance, takes time.Duration) boo
 	wait(ctx, takes)
 	_ = in.process.Resume() // it fails only if the server has ended
 	return true
+}
+
+// empty deletes what the instances keep in Redis, and nothing else that may be there.
+func (s *storm) empty(ctx context.Context) bool {
+	keys := s.redis.Scan(ctx, 0, redis.KeyPrefix+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if s.redis.Del(ctx, keys.Val()).Err() != nil {
+			return false
+		}
+	}
+	return keys.Err() == nil
 }
 
 // lock holds the file of the durable store as another process would that writes to it for long.

@@ -76,6 +76,8 @@ type instance struct {
 	durable *proxy // before the durable store; nil with embedded stores
 	fast    *proxy
 
+	// harm is locked by who wants to be the only one that harms the instance, read-locked by all others.
+	harm    sync.RWMutex
 	busy    sync.Mutex // held by who looks, kills, halts or restarts
 	process *child.Process
 	ready   bool // the process at hand has been

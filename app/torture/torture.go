@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/admitone/admitone/adapters/sqlstore"
 	"github.com/admitone/admitone/channels"
@@ -128,6 +129,13 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.vendors = newVendors(r.plan, r.fleet, r.checker, r.TimeScale)
 	r.storm = &storm{fleet: r.fleet, application: r.application, sqlite: st.sqlite, counts: map[string]int{}}
+	if r.Redis != "" {
+		o, err := goredis.ParseURL(r.Redis)
+		if err != nil {
+			return errors.New("--redis: must be the URL of one server") // the library's error would show it
+		}
+		r.storm.redis = goredis.NewClient(o)
+	}
 	return nil
 }
 
@@ -137,10 +145,16 @@ func (r *run) alone(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("durable store: %w", err)
 	}
-	for _, c := range counts {
-		if !strings.HasPrefix(c.Tenant, tenantPrefix) {
-			return fmt.Errorf("--postgres: the database holds receipts of tenant %s; torture needs one of its own", c.Tenant)
+	tenants, err := r.store.Tenants(ctx)
+	if err != nil {
+		return fmt.Errorf("durable store: %w", err)
+	}
+	for _, t := range tenants {
+		if !strings.HasPrefix(t, tenantPrefix) {
+			return fmt.Errorf("--postgres: the database holds receipts of tenant %s; torture needs one of its own", t)
 		}
+	}
+	for _, c := range counts {
 		if c.State.Open() {
 			return fmt.Errorf("--postgres: the database holds open receipts of a run that was broken off (tenant %s); use another database", c.Tenant)
 		}
@@ -155,6 +169,9 @@ func (r *run) close() error {
 	}
 	if r.fleet != nil {
 		r.fleet.close()
+	}
+	if r.storm != nil && r.storm.redis != nil {
+		errs = append(errs, r.storm.redis.Close())
 	}
 	if r.application != nil {
 		errs = append(errs, r.application.close())
