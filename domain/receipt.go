@@ -51,28 +51,31 @@ func (s State) Discardable() bool { return s.MayBecome(Discarded) }
 // A Receipt is the durable row of one event, committed before the vendor is answered and
 // before anything is done with the event.
 type Receipt struct {
-	ID            string // UUIDv7, drawn by the claimer; doubles as its claim token
-	Key           Key
-	Channel       string
-	Installation  string // installation through which the first delivery came
-	MessageKey    string
-	Kind          Kind
-	Conversation  string
-	Digest        Digest // of the event's content
-	Guarantee     Guarantee
-	State         State
-	Attempt       int // dispatches begun
-	Deliveries    int // deliveries seen, the first included; counted in batches, so a little late
-	VendorAttempt int // highest retry count that the vendor told
-	ClaimedAt     time.Time
-	BegunAt       time.Time // last begin; zero if never begun
-	HandledAt     time.Time // zero unless handled
-	LeaseUntil    time.Time // until when the holder of a dispatching receipt counts as alive
-	DueAt         time.Time // when a retrying receipt is to be begun again
-	Holder        string    // instance that has claimed or begun it last
-	LastError     string
-	Seq           int64   // order of claims
-	Payload       Payload // empty where it was not asked for, or has been pruned
+	ID           string // UUIDv7, drawn by the claimer; doubles as its claim token
+	Key          Key
+	Channel      string
+	Installation string // installation through which the first delivery came
+	MessageKey   string
+	Kind         Kind
+	Conversation string
+	// ConversationID is that of the conversation in which the event's message is recorded; empty
+	// for what is no message or stands in none, and where it was not asked for.
+	ConversationID string
+	Digest         Digest // of the event's content
+	Guarantee      Guarantee
+	State          State
+	Attempt        int // dispatches begun
+	Deliveries     int // deliveries seen, the first included; counted in batches, so a little late
+	VendorAttempt  int // highest retry count that the vendor told
+	ClaimedAt      time.Time
+	BegunAt        time.Time // last begin; zero if never begun
+	HandledAt      time.Time // zero unless handled
+	LeaseUntil     time.Time // until when the holder of a dispatching receipt counts as alive
+	DueAt          time.Time // when a retrying receipt is to be begun again
+	Holder         string    // instance that has claimed or begun it last
+	LastError      string
+	Seq            int64   // order of claims
+	Payload        Payload // empty where it was not asked for, or has been pruned
 }
 
 // Expired reports whether an open receipt is one that somebody else may take up at now:

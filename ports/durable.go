@@ -21,6 +21,10 @@ type DurableStore interface {
 	// belongs to the receipt of the same index and carries an error of its own, so that
 	// one that can't be stored does not take the rest with it.
 	// State must be Claimed, or Failed for what is to be parked at once.
+	//
+	// A receipt of kind domain.MessageCreated that wins is recorded as a message with it, in the
+	// pending conversation of its tenant, platform, account and conversation, which is opened if
+	// there is none. Of all claims that would open it, in any number of processes, one does.
 	Claim(ctx context.Context, receipts []domain.Receipt) []Claim
 	// Begin commits that the caller's next attempt has begun and returns its number. The lease
 	// counts from then, by the store's clock. It returns ErrWaits while an earlier event
@@ -37,8 +41,8 @@ type DurableStore interface {
 	Leave(ctx context.Context, holder string) error
 	// TakeUp makes holder the one of at most limit receipts that wait for somebody: claimed
 	// ones whose holder is gone, or is this holder and mine says it does not know them, and
-	// retrying ones that are due. It returns them with payload, in the order of their
-	// claims. reserve is how long a retrying one is left alone by others from then.
+	// retrying ones that are due. It returns them with payload and ConversationID, in the
+	// order of their claims. reserve is how long a retrying one is left alone by others from then.
 	TakeUp(ctx context.Context, holder string, mine func(id string) bool, limit int, reserve time.Duration) ([]domain.Receipt, error)
 	// Expired returns at most limit dispatching receipts whose lease ran out, without payload.
 	Expired(ctx context.Context, limit int) ([]domain.Receipt, error)
@@ -55,8 +59,9 @@ type DurableStore interface {
 	// Tenants returns every tenant that has receipts or payloads, quiet ones too.
 	Tenants(ctx context.Context) ([]string, error)
 	// Prune deletes what is older than scope says: at most limit closed receipts with their
-	// history, and at most limit payloads of closed receipts, oldest first. It returns how
-	// many rows it deleted, and is a transaction of its own.
+	// history and messages, the conversations whose last message goes with them, and at most
+	// limit payloads of closed receipts, oldest first. It returns how many receipts and payloads
+	// it deleted, and is a transaction of its own.
 	Prune(ctx context.Context, scope PruneScope, limit int) (int, error)
 
 	// Ready returns nil if the store takes claims.
@@ -68,7 +73,8 @@ type DurableStore interface {
 // A Claim is the answer to one claim.
 type Claim struct {
 	Won bool
-	// Receipt is the caller's own as it stands if Won, the winner's without payload if not. An
+	// Receipt is the caller's own as it stands if Won, with ConversationID, the winner's without
+	// payload and ConversationID if not. An
 	// own one of which an earlier try was applied may have been taken up by another meanwhile.
 	Receipt domain.Receipt
 	// SameMessage tells of a lost claim that the event key is new and the message key is taken.

@@ -75,7 +75,7 @@ func (s *shelf) giveBack(t *testing.T, db servertest.PostgresDatabase) {
 		return
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, "TRUNCATE tenants, receipts, payloads, history, instances, leases, polls RESTART IDENTITY"); err != nil {
+	if _, err := conn.Exec(ctx, "TRUNCATE tenants, receipts, payloads, conversations, messages, history, instances, leases, polls RESTART IDENTITY"); err != nil {
 		t.Error(err)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // SQLiteStatements are those on the way of every event.
 var SQLiteStatements = map[string]string{
 	"claim": liteClaim, "payload": litePayload, "begin": liteBegin, "settle": liteSettle, "note": liteNote,
-	"winner": liteWinner, "standing": liteStanding,
+	"open": liteOpen, "message": liteMessage, "winner": liteWinner, "standing": liteStanding,
 }
 
 // Watch calls see with each other statement that s sends, and its arguments.

@@ -67,11 +67,7 @@ func (s *Store) where(f ports.Filter) (string, []any) {
 
 // Receipts implements ports.Ledger.
 func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	limit = min(limit, maxLimit)
+	limit := pageLimit(f.Limit)
 	tenants := []string{f.Tenant}
 	if f.Tenant == "" {
 		var err error
@@ -107,14 +103,23 @@ func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error
 	return p, nil
 }
 
-// newest merges two lists, newest first, into one of at most limit.
-func newest(a, b []receiptRow, limit int) []receiptRow {
+// pageLimit returns how many rows make a page of which limit were asked for.
+func pageLimit(limit int) int {
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	return min(limit, maxLimit)
+}
+
+// newest merges two lists, newest first, into one of at most limit. The order of ages, which are
+// ids, is that of time.
+func newest[R interface{ age() string }](a, b []R, limit int) []R {
 	if len(a) == 0 {
 		return b
 	}
-	out := make([]receiptRow, 0, min(len(a)+len(b), limit))
+	out := make([]R, 0, min(len(a)+len(b), limit))
 	for len(out) < limit && len(a)+len(b) > 0 {
-		if len(b) == 0 || len(a) > 0 && a[0].ID > b[0].ID {
+		if len(b) == 0 || len(a) > 0 && a[0].age() > b[0].age() {
 			out, a = append(out, a[0]), a[1:]
 		} else {
 			out, b = append(out, b[0]), b[1:]

@@ -42,12 +42,41 @@ const (
 	beginRows
 	handledRows
 	unhandledRows
-	rowKinds
+	numberKinds
+	messageRows
 )
 
-// pgRows are the numbers that came with the ids of rows: of a claim its seq, of a begin or settle
-// its place.
-type pgRows [rowKinds]map[[16]byte]int64
+// pgRows are what came with the ids of rows.
+type pgRows struct {
+	numbers       [numberKinds]map[[16]byte]int64 // of a claim its seq, of a begin or settle its place
+	conversations map[[16]byte][16]byte           // of messages that stand in one
+}
+
+// conversation returns the id of the conversation of a message, and nothing for what is none.
+func (r pgRows) conversation(message [16]byte) string {
+	id, ok := r.conversations[message]
+	if !ok {
+		return ""
+	}
+	return uuid.UUID(id).String()
+}
+
+func (r *pgRows) add(kind int, row [][]byte) {
+	id := [16]byte(row[0])
+	if kind != messageRows {
+		if r.numbers[kind] == nil {
+			r.numbers[kind] = map[[16]byte]int64{}
+		}
+		r.numbers[kind][id] = int64(binary.BigEndian.Uint64(row[1])) //nolint:gosec // an int8 of the wire
+		return
+	}
+	if row[1] != nil {
+		if r.conversations == nil {
+			r.conversations = map[[16]byte][16]byte{}
+		}
+		r.conversations[id] = [16]byte(row[1])
+	}
+}
 
 // carriedOut reports whether o, a begin or settle, is what changed its receipt: of several in
 // one batch that concern the same receipt at most one does, and rows tell the place of that one.
@@ -99,11 +128,8 @@ func (t *pgTx) commit() (rows pgRows, err error) {
 			kind = kinds[i]
 		}
 		for answer.NextRow() {
-			if v := answer.Values(); kind != noRows {
-				if rows[kind] == nil {
-					rows[kind] = make(map[[16]byte]int64, len(t.ids))
-				}
-				rows[kind][[16]byte(v[0])] = int64(binary.BigEndian.Uint64(v[1])) //nolint:gosec // an int8 of the wire
+			if kind != noRows {
+				rows.add(kind, answer.Values())
 			}
 		}
 		_, err = answer.Close()
@@ -148,8 +174,11 @@ func (t *pgTx) claim(ops []*op) {
 	}
 	locks := make([]int64, 0, n)
 	lanes := make([]int64, n)
+	messages := false
 	for i, o := range ops {
-		if o.claim.State == domain.Claimed {
+		message := o.claim.Kind == domain.MessageCreated
+		messages = messages || message
+		if o.claim.State == domain.Claimed || message {
 			lanes[i] = o.claim.Key.Lane(o.claim.Conversation)
 			locks = append(locks, lanes[i])
 		}
@@ -203,10 +232,13 @@ func (t *pgTx) claim(ops []*op) {
 	}
 	if n == 1 {
 		t.call(pgClaimOne, claimRows, append(args, media, bodies)...)
-		return
+	} else {
+		t.call(pgClaim, claimRows, args...)
+		t.call(pgPayload, noRows, tenants, ids, media, bodies)
 	}
-	t.call(pgClaim, claimRows, args...)
-	t.call(pgPayload, noRows, tenants, ids, media, bodies)
+	if messages {
+		t.call(pgMessage, messageRows, tenants, ids)
+	}
 }
 
 // refs encodes what begins and settles are fenced by.

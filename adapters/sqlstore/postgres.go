@@ -52,6 +52,7 @@ type pgStatement struct{ name, text string }
 // none. It also keeps batches which hold the same events from waiting for each other's rows
 // crosswise.
 const pgInsert = `
+WITH won AS (
 INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest,
 	message_key, message_digest, kind, conversation, digest, guarantee, state, vendor_attempt,
 	claimed_at, holder, last_error, lane, parked, attempt, deliveries)
@@ -61,14 +62,17 @@ FROM (SELECT count(pg_advisory_xact_lock(lane)) FROM unnest($1::bigint[]) lane) 
 	$10::text[], $11::uuid[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::text[], $17::int[],
 	$18::timestamptz[], $19::text[], $20::text[], $21::bigint[], $22::bool[]) v
 ON CONFLICT DO NOTHING
-RETURNING id, seq`
+RETURNING tenant, id, seq, platform, account, conversation, kind, claimed_at
+), opened AS (` + pgOpened + `
+)`
 
 var (
 	pgSpeak = pgStatement{"admitone_speak", `SELECT set_config('admitone.tenants', $1::text, true)`}
 
 	pgEnter = pgStatement{"admitone_enter", `INSERT INTO tenants (tenant) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`}
 
-	pgClaim = pgStatement{"admitone_claim", pgInsert}
+	pgClaim = pgStatement{"admitone_claim", pgInsert + `
+SELECT id, seq FROM won`}
 
 	pgPayload = pgStatement{"admitone_payload", `
 INSERT INTO payloads (tenant, receipt_id, media_type, body)
@@ -77,9 +81,8 @@ FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) v (tenant, id, medi
 WHERE EXISTS (SELECT FROM receipts r WHERE r.tenant = v.tenant AND r.id = v.id)
 ON CONFLICT DO NOTHING`}
 
-	// pgClaimOne is a claim alone with its payload: a transaction by itself.
-	pgClaimOne = pgStatement{"admitone_claim_one", `
-WITH won AS (` + pgInsert + `)
+	// pgClaimOne is a claim alone with its payload.
+	pgClaimOne = pgStatement{"admitone_claim_one", pgInsert + `
 INSERT INTO payloads (tenant, receipt_id, media_type, body)
 SELECT ($2::text[])[1], won.id, ($23::text[])[1], ($24::bytea[])[1] FROM won
 RETURNING receipt_id, (SELECT seq FROM won)`}
@@ -120,10 +123,11 @@ RETURNING receipt_id, (SELECT e.n FROM ended e WHERE e.tenant = history.tenant A
 )
 
 // pgWinners reads what the losers of a claim lost to: by event key before by message key, and
-// by id alone if it is neither.
+// by id alone if it is neither. Of a receipt that has lost to itself it reads the conversation, too.
 const pgWinners = `
 SELECT v.n, w.taken, w.id::text, w.seq, w.state, w.attempt, w.digest::text, w.event_id, w.kind, w.holder,
-	w.claimed_at, w.lease_until, w.due_at, w.handled_at
+	w.claimed_at, w.lease_until, w.due_at, w.handled_at,
+	coalesce((SELECT m.conversation_id::text FROM messages m WHERE w.id = v.id AND m.tenant = w.tenant AND m.id = w.id), '')
 FROM unnest($1::int[], $2::text[], $3::uuid[], $4::uuid[], $5::uuid[]) v (n, tenant, event_digest, message_digest, id),
 LATERAL (
 	SELECT 0 AS taken, r.* FROM receipts r WHERE r.tenant = v.tenant AND r.event_digest = v.event_digest
@@ -224,15 +228,15 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 	}
 	var lost, unsettled []*op
 	for _, o := range claims {
-		if seq, ok := rows[claimRows][t.ids[o]]; ok {
-			o.claim.Seq = seq
+		if seq, ok := rows.numbers[claimRows][t.ids[o]]; ok {
+			o.claim.Seq, o.claim.ConversationID = seq, rows.conversation(t.ids[o])
 			o.won = ports.Claim{Won: true, Receipt: *o.claim}
 			continue
 		}
 		lost = append(lost, o)
 	}
 	for _, o := range begins {
-		if !t.carriedOut(o, rows[beginRows]) {
+		if !t.carriedOut(o, rows.numbers[beginRows]) {
 			unsettled = append(unsettled, o)
 			continue
 		}
@@ -243,7 +247,7 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 		if o.settle.Step.State == domain.Handled {
 			kind = handledRows
 		}
-		if !t.carriedOut(o, rows[kind]) {
+		if !t.carriedOut(o, rows.numbers[kind]) {
 			unsettled = append(unsettled, o)
 		}
 	}
@@ -325,7 +329,7 @@ func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
 		var lease, due, handled *time.Time
 		r := &w.Receipt
 		if err := rows.Scan(&n, &taken, &r.ID, &r.Seq, &state, &r.Attempt, &digest, &r.Key.EventID, &kind, &r.Holder,
-			&r.ClaimedAt, &lease, &due, &handled); err != nil {
+			&r.ClaimedAt, &lease, &due, &handled, &r.ConversationID); err != nil {
 			return err
 		}
 		o := lost[n]
@@ -376,6 +380,7 @@ func (o *op) lose(w ports.Claim, taken int) {
 // others may have taken it up meanwhile.
 func standing(claim, row domain.Receipt) domain.Receipt {
 	claim.Seq, claim.State, claim.Holder, claim.Attempt = row.Seq, row.State, row.Holder, row.Attempt
+	claim.ConversationID = row.ConversationID
 	return claim
 }
 

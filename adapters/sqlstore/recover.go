@@ -93,8 +93,10 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 			keys = append(keys, []any{r.Tenant, s.id(r.ID)})
 		}
 		return tx.Raw(`
-			SELECT `+receiptColumns+`, coalesce(p.media_type, '') AS media_type, p.body
+			SELECT `+receiptColumns+`, coalesce(p.media_type, '') AS media_type, p.body,
+				coalesce(CAST(m.conversation_id AS text), '') AS conversation_id
 			FROM receipts r LEFT JOIN payloads p ON p.tenant = r.tenant AND p.receipt_id = r.id
+				LEFT JOIN messages m ON m.tenant = r.tenant AND m.id = r.id
 			WHERE (r.tenant, r.id) IN ? ORDER BY r.seq`, keys).Scan(&rows).Error
 	})
 	if err != nil {
@@ -324,17 +326,32 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 	}
 	n := 0
 	err := s.writes(ctx, of(scope.Tenant), func(tx *gorm.DB) error {
-		var old []receiptRow
 		// the order of ids is that of time, so the primary key finds what is old
-		err := tx.Raw(`
-			SELECT r.tenant, r.id FROM receipts r
-			WHERE r.tenant = ? AND r.id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
-			ORDER BY r.id LIMIT ? ?`,
-			append(append([]any{scope.Tenant, s.id(idBefore(scope.Receipts))}, args...), limit, s.locked())...).Scan(&old).Error
+		find := func(ending any) (old []receiptRow, err error) {
+			err = tx.Raw(`
+				SELECT r.tenant, r.id FROM receipts r
+				WHERE r.tenant = ? AND r.id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
+				ORDER BY r.id LIMIT ? ?`,
+				append(append([]any{scope.Tenant, s.id(idBefore(scope.Receipts))}, args...), limit, ending)...).Scan(&old).Error
+			return old, err
+		}
+		old, err := find(gorm.Expr(""))
 		if err != nil {
 			return err
 		}
-		if err := s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id", "history:receipt_id", "receipts:id"); err != nil {
+		emptied, err := s.emptied(tx, scope.Tenant, old, scope.Receipts)
+		if err != nil {
+			return err
+		}
+		if len(old) > 0 {
+			if old, err = find(s.locked()); err != nil {
+				return err
+			}
+		}
+		if err := s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id", "history:receipt_id", "messages:id", "receipts:id"); err != nil {
+			return err
+		}
+		if err := s.deleteEmpty(tx, scope.Tenant, emptied); err != nil {
 			return err
 		}
 		n = len(old)

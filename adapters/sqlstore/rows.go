@@ -10,7 +10,7 @@ import (
 	"github.com/admitone/admitone/migrations"
 )
 
-// A receiptRow is a row of receipts, and of payloads where they were joined.
+// A receiptRow is a row of receipts, and of payloads and messages where they were joined.
 type receiptRow struct {
 	Tenant        string
 	ID            string
@@ -38,7 +38,11 @@ type receiptRow struct {
 	LastError     string
 	MediaType     string
 	Body          []byte
+	// ConversationID is of messages, where they were joined.
+	ConversationID string
 }
+
+func (r receiptRow) age() string { return r.ID }
 
 // receiptColumns are named one by one: a statement that a plan was kept for must not change
 // its shape when a later migration adds a column.
@@ -48,28 +52,29 @@ const receiptColumns = `r.tenant, r.id, r.seq, r.platform, r.channel, r.installa
 
 func (r receiptRow) receipt() domain.Receipt {
 	return domain.Receipt{
-		ID:            r.ID,
-		Key:           domain.Key{Tenant: r.Tenant, Platform: r.Platform, Account: r.Account, EventID: r.EventID},
-		Channel:       r.Channel,
-		Installation:  r.Installation,
-		MessageKey:    r.MessageKey,
-		Kind:          domain.Kind(r.Kind),
-		Conversation:  r.Conversation,
-		Digest:        parseDigest(r.Digest),
-		Guarantee:     domain.Guarantee(r.Guarantee),
-		State:         domain.State(r.State),
-		Attempt:       r.Attempt,
-		Deliveries:    r.Deliveries,
-		VendorAttempt: r.VendorAttempt,
-		ClaimedAt:     r.ClaimedAt.UTC(),
-		BegunAt:       timeOf(r.BegunAt),
-		HandledAt:     timeOf(r.HandledAt),
-		LeaseUntil:    timeOf(r.LeaseUntil),
-		DueAt:         timeOf(r.DueAt),
-		Holder:        r.Holder,
-		LastError:     r.LastError,
-		Seq:           r.Seq,
-		Payload:       domain.Payload{MediaType: r.MediaType, Body: r.Body},
+		ID:             r.ID,
+		Key:            domain.Key{Tenant: r.Tenant, Platform: r.Platform, Account: r.Account, EventID: r.EventID},
+		Channel:        r.Channel,
+		Installation:   r.Installation,
+		MessageKey:     r.MessageKey,
+		Kind:           domain.Kind(r.Kind),
+		Conversation:   r.Conversation,
+		ConversationID: r.ConversationID,
+		Digest:         parseDigest(r.Digest),
+		Guarantee:      domain.Guarantee(r.Guarantee),
+		State:          domain.State(r.State),
+		Attempt:        r.Attempt,
+		Deliveries:     r.Deliveries,
+		VendorAttempt:  r.VendorAttempt,
+		ClaimedAt:      r.ClaimedAt.UTC(),
+		BegunAt:        timeOf(r.BegunAt),
+		HandledAt:      timeOf(r.HandledAt),
+		LeaseUntil:     timeOf(r.LeaseUntil),
+		DueAt:          timeOf(r.DueAt),
+		Holder:         r.Holder,
+		LastError:      r.LastError,
+		Seq:            r.Seq,
+		Payload:        domain.Payload{MediaType: r.MediaType, Body: r.Body},
 	}
 }
 

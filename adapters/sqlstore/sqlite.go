@@ -48,14 +48,15 @@ INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_wh
 VALUES (?, ?, ?, 'attempt', ?, ?, ?, '')`
 
 const liteWinner = `
-SELECT taken, id, seq, state, attempt, digest, event_id, kind, holder, claimed_at, lease_until, due_at, handled_at
+SELECT taken, id, seq, state, attempt, digest, event_id, kind, holder, claimed_at, lease_until, due_at, handled_at,
+	coalesce((SELECT m.conversation_id FROM messages m WHERE w.id = @id AND m.tenant = @tenant AND m.id = @id), '')
 FROM (
 	SELECT 0 AS taken, * FROM receipts WHERE tenant = @tenant AND event_digest = @event
 	UNION ALL
 	SELECT 1, * FROM receipts WHERE tenant = @tenant AND message_digest = @message
 	UNION ALL
 	SELECT 2, * FROM receipts WHERE tenant = @tenant AND id = @id
-) ORDER BY taken LIMIT 1`
+) w ORDER BY taken LIMIT 1`
 
 const liteStanding = `SELECT state, holder, attempt FROM receipts WHERE tenant = ? AND id = ?`
 
@@ -69,13 +70,13 @@ type liteCommitter struct {
 }
 
 type liteStatements struct {
-	claim, payload, begin, settle, note, winner, standing *sql.Stmt
+	claim, payload, open, message, begin, settle, note, winner, standing *sql.Stmt
 }
 
 func newLiteCommitter(ctx context.Context, db *sql.DB) (*liteCommitter, error) {
 	l := &liteCommitter{db: db, ctx: ctx}
 	for text, s := range map[string]**sql.Stmt{
-		liteClaim: &l.stmts.claim, litePayload: &l.stmts.payload, liteBegin: &l.stmts.begin, liteSettle: &l.stmts.settle,
+		liteClaim: &l.stmts.claim, litePayload: &l.stmts.payload, liteOpen: &l.stmts.open, liteMessage: &l.stmts.message, liteBegin: &l.stmts.begin, liteSettle: &l.stmts.settle,
 		liteNote: &l.stmts.note, liteWinner: &l.stmts.winner, liteStanding: &l.stmts.standing,
 	} {
 		var err error
@@ -156,12 +157,15 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 		r.Key.Account, r.Key.EventID, event, r.MessageKey, message, r.Kind, r.Conversation, r.Digest.String(), r.Guarantee, r.State,
 		r.VendorAttempt, r.ClaimedAt, r.Holder, r.LastError, lane, parked).Scan(&r.Seq)
 	if err == nil {
-		o.won, o.err = ports.Claim{Won: true, Receipt: *r}, nil
 		body := r.Payload.Body
 		if body == nil {
 			body = []byte{}
 		}
 		_, err = tx.StmtContext(ctx, l.stmts.payload).ExecContext(ctx, r.Key.Tenant, r.ID, r.Payload.MediaType, body)
+		if err == nil && r.Kind == domain.MessageCreated {
+			err = l.message(ctx, tx, r)
+		}
+		o.won, o.err = ports.Claim{Won: true, Receipt: *r}, nil
 		return err
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
@@ -174,7 +178,7 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 	p := &w.Receipt
 	err = tx.StmtContext(ctx, l.stmts.winner).QueryRowContext(ctx,
 		sql.Named("tenant", r.Key.Tenant), sql.Named("event", event), sql.Named("message", message), sql.Named("id", r.ID),
-	).Scan(&taken, &p.ID, &p.Seq, &p.State, &p.Attempt, &digest, &p.Key.EventID, &p.Kind, &p.Holder, &p.ClaimedAt, &lease, &due, &handled)
+	).Scan(&taken, &p.ID, &p.Seq, &p.State, &p.Attempt, &digest, &p.Key.EventID, &p.Kind, &p.Holder, &p.ClaimedAt, &lease, &due, &handled, &p.ConversationID)
 	if err != nil {
 		return err
 	}
@@ -182,6 +186,20 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 	p.LeaseUntil, p.DueAt, p.HandledAt = timeOf(lease), timeOf(due), timeOf(handled)
 	o.lose(w, taken)
 	return nil
+}
+
+// message records r, which is won, as a message in its conversation.
+func (l *liteCommitter) message(ctx context.Context, tx *sql.Tx, r *domain.Receipt) error {
+	if r.Conversation != "" {
+		_, err := tx.StmtContext(ctx, l.stmts.open).ExecContext(ctx,
+			r.Key.Tenant, r.ID, r.Key.Platform, r.Key.Account, r.Conversation, r.ClaimedAt)
+		if err != nil {
+			return err
+		}
+	}
+	return tx.StmtContext(ctx, l.stmts.message).QueryRowContext(ctx, sql.Named("tenant", r.Key.Tenant), sql.Named("id", r.ID),
+		sql.Named("platform", r.Key.Platform), sql.Named("account", r.Key.Account), sql.Named("external", r.Conversation),
+	).Scan(&r.ConversationID)
 }
 
 func (l *liteCommitter) begin(ctx context.Context, tx *sql.Tx, o *op, now time.Time) error {

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/admitone/admitone/domain"
@@ -127,22 +128,29 @@ func (e *Engine) dispatch(ctx context.Context, it *item, attempt int) (result do
 
 func (e *Engine) handOver(ctx context.Context, it *item, attempt int) (domain.Result, error) {
 	r := it.receipt
-	c, ok := e.channels[r.Channel]
-	if !ok {
-		return domain.Result{Outcome: domain.Rejected, Reason: "the channel is not offered here"}, nil
-	}
-	content, err := c.Decode(event(r))
+	content, err := e.Content(r)
 	if err != nil {
 		return domain.Result{}, err
 	}
 	d := ports.Dispatch{
 		ID: r.ID, Key: r.Key, Channel: r.Channel, Kind: r.Kind, MessageKey: r.MessageKey, Attempt: attempt,
-		ReceivedAt: r.ClaimedAt, Content: content,
+		ConversationID: r.ConversationID, ReceivedAt: r.ClaimedAt, Content: content,
 	}
 	if it.installation != nil {
 		d.URL = it.installation.DispatchURL
 	}
 	return e.Dispatcher.Dispatch(ctx, d), nil
+}
+
+// Content returns what the event of r, which holds its payload, tells the application. Its error
+// wraps domain.ErrUnreadable.
+func (e *Engine) Content(r domain.Receipt) (content domain.Content, err error) {
+	defer recovered(&err, domain.ErrUnreadable)
+	c, ok := e.channels[r.Channel]
+	if !ok {
+		return domain.Content{}, fmt.Errorf("the channel is not offered here: %w", domain.ErrUnreadable)
+	}
+	return c.Decode(event(r))
 }
 
 // event returns the event of r as its channel extracted it.

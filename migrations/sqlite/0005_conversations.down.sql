@@ -1,0 +1,3 @@
+DROP TABLE messages;
+DROP TABLE conversations;
+DELETE FROM schema_steps WHERE version = 5;
