@@ -246,3 +246,18 @@ func TestSecretsWithoutAKeyAreRefusedWithTheReason(t *testing.T) {
 }
 
 var _ ports.Installations = (*installations)(nil)
+
+// Whether there is such an installation can't always be told: then the vendor is made to come
+// again, and its body is not read.
+func TestDeliveryThatCanNotBeRoutedIsToComeAgain(t *testing.T) {
+	t.Parallel()
+	in := &inbound{route: func(string, string, string) (ports.Route, error) {
+		return ports.Route{RetryAfter: 1500 * time.Millisecond}, domain.ErrUnavailable
+	}}
+	url, client := servePublic(t, in)
+	res, body := do(t, client, request(t, http.MethodPost, url+"/in/slack/x", strings.NewReader("{}")))
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "2" || body != "" || in.deliveries() != 0 {
+		t.Errorf("%d, Retry-After %q, %q, %d deliveries; want 503, 2, no body and none",
+			res.StatusCode, res.Header.Get("Retry-After"), body, in.deliveries())
+	}
+}
