@@ -67,8 +67,8 @@ type Count struct {
 // An Auditor checks the ledger's balance.
 type Auditor interface {
 	// Audit reads every receipt. An open one is stuck if nobody took it up for grace after its
-	// time; a broken one contradicts itself. At most limit of each kind are named. It changes
-	// nothing and blocks nobody.
+	// time; a broken one contradicts itself; a repeated one is not handled although the vendor has
+	// sent it again. At most limit of each kind are named. It changes nothing and blocks nobody.
 	Audit(ctx context.Context, grace time.Duration, limit int) (Audit, error)
 }
 
@@ -76,6 +76,9 @@ type Auditor interface {
 type Audit struct {
 	Sums     []Sum
 	Findings []Finding
+	// Repeated receipts are no fault of the ledger, and the strongest sign of trouble with the
+	// application. Newest first.
+	Repeated []domain.Receipt
 }
 
 // A Sum is the balance of one tenant and platform.
@@ -84,6 +87,7 @@ type Sum struct {
 	Platform string
 	Admitted int64 // all receipts
 	States   map[domain.State]int64
+	Repeated int64 // neither handled nor discarded, and delivered more than once
 }
 
 // Balanced reports whether every admitted event is in a state that there is.

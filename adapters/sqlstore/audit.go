@@ -60,21 +60,35 @@ func (s *Store) Audit(ctx context.Context, grace time.Duration, limit int) (port
 			a.Findings = append(a.Findings, ports.Finding{Receipt: r, Why: q.why})
 		}
 	}
+	var rows []receiptRow
+	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		// what is neither handled nor discarded is open or parked, and found by one of these
+		return tx.Raw(`SELECT `+receiptColumns+` FROM receipts r
+			WHERE (r.parked OR r.lane IS NOT NULL OR r.due_at IS NOT NULL) AND `+repeated+` ORDER BY r.id DESC LIMIT ?`, limit).Scan(&rows).Error
+	})
+	if err != nil {
+		return ports.Audit{}, classify(err)
+	}
+	a.Repeated = receipts(rows)
 	return a, nil
 }
+
+// repeated selects receipts that the vendor has sent again and that are not handled.
+const repeated = `r.state NOT IN ('handled', 'discarded') AND r.deliveries > 1`
 
 // sums counts all receipts and those of each state by themselves, at one moment.
 func (s *Store) sums(ctx context.Context) ([]ports.Sum, error) {
 	var rows []struct {
 		Tenant, Platform, State string
-		N                       int64
+		N, Repeated             int64
 	}
 	// one statement sees one moment; the grand total of a pair is the row without a state
 	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
 		return tx.Raw(`
-			SELECT tenant, platform, '' AS state, count(*) AS n FROM receipts GROUP BY tenant, platform
+			SELECT tenant, platform, '' AS state, count(*) AS n, count(*) FILTER (WHERE ` + repeated + `) AS repeated
+			FROM receipts r GROUP BY tenant, platform
 			UNION ALL
-			SELECT tenant, platform, state, count(*) FROM receipts GROUP BY tenant, platform, state
+			SELECT tenant, platform, state, count(*), 0 FROM receipts GROUP BY tenant, platform, state
 			ORDER BY 1, 2, 3`).Scan(&rows).Error
 	})
 	if err != nil {
@@ -83,7 +97,9 @@ func (s *Store) sums(ctx context.Context) ([]ports.Sum, error) {
 	var sums []ports.Sum
 	for _, r := range rows {
 		if r.State == "" {
-			sums = append(sums, ports.Sum{Tenant: r.Tenant, Platform: r.Platform, Admitted: r.N, States: map[domain.State]int64{}})
+			sums = append(sums, ports.Sum{
+				Tenant: r.Tenant, Platform: r.Platform, Admitted: r.N, States: map[domain.State]int64{}, Repeated: r.Repeated,
+			})
 			continue
 		}
 		sums[len(sums)-1].States[domain.State(r.State)] = r.N

@@ -29,8 +29,9 @@ func newVerify(chs []channels.Channel) *cobra.Command {
 		Use:   "verify",
 		Short: "Check the ledger's balance: every admitted event is handled, failed, lost, discarded or open within its time",
 		Long: "Check the ledger's balance in the durable store of the configuration. The sums are printed by tenant and\n" +
-			"platform, broken and stuck receipts by name; the exit code is 1 if there are any. It reads every receipt and\n" +
-			"changes nothing. Open receipts count as stuck a minute after somebody should have taken them up: run it while\n" +
+			"platform, broken and stuck receipts by name; the exit code is 1 if there are any. Repeated are those that the\n" +
+			"vendor has sent again and that are not handled: the ledger is in order with them, the application is probably\n" +
+			"not. It reads every receipt and changes nothing. Open receipts count as stuck a minute after somebody should have taken them up: run it while\n" +
 			"a server runs.",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +59,7 @@ func newVerify(chs []channels.Channel) *cobra.Command {
 
 func printAudit(cmd *cobra.Command, a ports.Audit) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "tenant\tplatform\tadmitted\thandled\tfailed\tlost\tdiscarded\topen\t\n")
+	fmt.Fprint(w, "tenant\tplatform\tadmitted\thandled\tfailed\tlost\tdiscarded\topen\trepeated\t\n")
 	balanced := true
 	for _, s := range a.Sums {
 		open := s.States[domain.Claimed] + s.States[domain.Dispatching] + s.States[domain.Retrying]
@@ -66,17 +67,22 @@ func printAudit(cmd *cobra.Command, a ports.Audit) error {
 		if !s.Balanced() {
 			mark, balanced = "does not add up", false
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", s.Tenant, s.Platform, s.Admitted, s.States[domain.Handled],
-			s.States[domain.Failed], s.States[domain.Lost], s.States[domain.Discarded], open, mark)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", s.Tenant, s.Platform, s.Admitted, s.States[domain.Handled],
+			s.States[domain.Failed], s.States[domain.Lost], s.States[domain.Discarded], open, s.Repeated, mark)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	for _, f := range a.Findings {
-		r := f.Receipt
+	name := func(r domain.Receipt, why string) {
 		fmt.Fprintf(out, "receipt %s (%s, %s, %s, attempt %d, claimed %s): %s\n",
-			r.ID, r.Key.Tenant, r.Key.Platform, r.State, r.Attempt, r.ClaimedAt.Format(time.RFC3339), f.Why)
+			r.ID, r.Key.Tenant, r.Key.Platform, r.State, r.Attempt, r.ClaimedAt.Format(time.RFC3339), why)
+	}
+	for _, r := range a.Repeated {
+		name(r, fmt.Sprintf("not handled, and delivered %d times", r.Deliveries))
+	}
+	for _, f := range a.Findings {
+		name(f.Receipt, f.Why)
 	}
 	if !balanced || len(a.Findings) > 0 {
 		fmt.Fprintln(out, "the ledger is NOT in order")
