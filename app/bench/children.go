@@ -8,7 +8,6 @@ import (
 	"net/http"
 	_ "net/http/pprof" //nolint:gosec // on an address of its own, in a benchmark
 	"os"
-	"strconv"
 
 	"github.com/admitone/admitone/app/bench/baseline"
 	"github.com/admitone/admitone/app/bench/load"
@@ -30,7 +29,7 @@ const (
 	envAddr  = "BENCH_ADDR"
 	envDSN   = "BENCH_DSN"
 	envRedis = "BENCH_REDIS"
-	envPool  = "BENCH_POOL"
+	envTuned = "BENCH_TUNED"
 )
 
 // Who sends.
@@ -54,11 +53,7 @@ func runChild(ctx context.Context, args []string) error {
 		}
 		return baseline.Serve(ctx, addr, h)
 	case childOrdinary:
-		pool, err := strconv.Atoi(os.Getenv(envPool))
-		if err != nil {
-			return fmt.Errorf("%s: %w", envPool, err)
-		}
-		h, err := baseline.Ordinary(ctx, secret, os.Getenv(envDSN), os.Getenv(envRedis), pool)
+		h, err := baseline.Ordinary(ctx, secret, os.Getenv(envDSN), os.Getenv(envRedis), os.Getenv(envTuned) != "")
 		if err != nil {
 			return err
 		}

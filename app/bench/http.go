@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -18,7 +17,8 @@ import (
 	"github.com/admitone/admitone/app/bench/rig"
 )
 
-// What is measured over HTTP. L is the limit, O the ordinary handler.
+// What is measured over HTTP. L is the limit, O the ordinary handler with the settings that its
+// libraries have by default, T the same tuned.
 type measure int
 
 const (
@@ -27,13 +27,15 @@ const (
 	repeatsElsewhere // of events that another instance has handled: Redis knows them
 	repeatsHere      // of events that this instance has handled: it knows them itself
 	firstsOrdinary
+	firstsTuned
 	firsts
 	measures
 )
 
 func (m measure) String() string {
 	return [measures]string{
-		"L  no store", "O  duplicates", "duplicates, known to Redis", "duplicates, known in process", "O  first deliveries", "first deliveries",
+		"L  no store", "O  duplicates", "duplicates, known to Redis", "duplicates, known in process", "O  first deliveries",
+		"T  first deliveries", "first deliveries",
 	}[m]
 }
 
@@ -44,7 +46,7 @@ func (m measure) ordinary() (measure, bool) {
 		return repeatsOrdinary, true
 	case firsts:
 		return firstsOrdinary, true
-	case limit, repeatsOrdinary, firstsOrdinary, measures:
+	case limit, repeatsOrdinary, firstsOrdinary, firstsTuned, measures:
 	}
 	return 0, false
 }
@@ -64,6 +66,7 @@ type arena struct {
 	sender   *sender
 	limit    *contestant
 	ordinary *contestant
+	tuned    *contestant
 	server   *contestant
 	watch    *pgx.Conn // to the server's database
 	next     int       // number of the next event that nobody has seen
@@ -101,10 +104,14 @@ func (b *bench) http(ctx context.Context) (err error) {
 		return err
 	}
 	defer a.limit.Stop(syscall.SIGTERM)
-	if a.ordinary, err = b.startChild(ctx, childOrdinary, envDSN+"="+ordinaryDSN, envRedis+"="+b.redis.URL(1), envPool+"="+strconv.Itoa(b.pool)); err != nil {
+	if a.ordinary, err = b.startChild(ctx, childOrdinary, envDSN+"="+ordinaryDSN, envRedis+"="+b.redis.URL(1)); err != nil {
 		return err
 	}
 	defer a.ordinary.Stop(syscall.SIGTERM)
+	if a.tuned, err = b.startChild(ctx, childOrdinary, envDSN+"="+ordinaryDSN, envRedis+"="+b.redis.URL(1), envTuned+"=1"); err != nil {
+		return err
+	}
+	defer a.tuned.Stop(syscall.SIGTERM)
 	if a.server, err = b.startServer(ctx, dsn, b.redis.URL(0), ""); err != nil {
 		return err
 	}
@@ -238,9 +245,12 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		to = a.ordinary
 	case repeatsHere:
 		j.First = repeated
-	case firstsOrdinary, firsts:
-		if m == firstsOrdinary {
+	case firstsOrdinary, firstsTuned, firsts:
+		switch m {
+		case firstsOrdinary:
 			to = a.ordinary
+		case firstsTuned:
+			to = a.tuned
 		}
 		j.First, j.Events, j.Again = a.next, int(perSecond*d.Seconds()), false
 		a.next += j.Events
@@ -297,7 +307,7 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		after.postgres, after.redis = before.postgres, before.redis
 	case repeatsOrdinary:
 		after.postgres = before.postgres
-	case repeatsElsewhere, repeatsHere, firstsOrdinary, firsts, measures:
+	case repeatsElsewhere, repeatsHere, firstsOrdinary, firstsTuned, firsts, measures:
 	}
 	return sample{
 		rate: float64(n) / r.Elapsed.Seconds(), settled: float64(n) / ended.Seconds(), p50: r.P50, p99: r.P99,

@@ -49,7 +49,6 @@ type options struct {
 	connections   []int
 	fill          int
 	conversations int
-	pool          int
 	uniqueness    int
 	parts         []string
 }
@@ -73,7 +72,6 @@ func parse(args []string, out io.Writer) (options, error) {
 	connections := f.String("connections", "1,16,64,256", "connections, one `list` of numbers")
 	f.IntVar(&o.fill, "fill", 1_000_000, "`receipts` that are stored before HTTP is measured a second time; 0 leaves that out")
 	f.IntVar(&o.conversations, "conversations", 1000, "over how many conversations events are spread")
-	f.IntVar(&o.pool, "pool", 64, "`connections` that the ordinary handler keeps to its database; 0 leaves that to database/sql, which keeps two")
 	f.IntVar(&o.uniqueness, "rows", 0, "compare unique digests with unique columns, at that many `rows`, such as 5000000")
 	parts := f.String("only", "", "only these parts: http, claims, redis, memory")
 	quick := f.Bool("quick", false, "some 40 s: -rounds 2 -round 500ms -connections 1,64 -fill 0")
