@@ -245,15 +245,11 @@ func (s *Store) emptied(tx *gorm.DB, tenant string, ended []receiptRow, before t
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	ids := make([]any, len(ended))
-	for i, r := range ended {
-		ids[i] = s.id(r.ID)
-	}
 	err = tx.Raw(`
 		SELECT DISTINCT `+conversationColumns+` FROM messages m JOIN conversations c ON c.tenant = m.tenant AND c.id = m.conversation_id
 		WHERE m.tenant = ? AND m.id IN ? AND NOT EXISTS (
 			SELECT 1 FROM messages y WHERE y.tenant = m.tenant AND y.conversation_id = m.conversation_id AND y.id >= ?)`,
-		tenant, ids, s.id(idBefore(before))).Scan(&found).Error
+		tenant, s.ids(ended), s.id(idBefore(before))).Scan(&found).Error
 	if err != nil {
 		return nil, err
 	}

@@ -326,16 +326,13 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 	}
 	n := 0
 	err := s.writes(ctx, of(scope.Tenant), func(tx *gorm.DB) error {
+		var old []receiptRow
 		// the order of ids is that of time, so the primary key finds what is old
-		find := func(ending any) (old []receiptRow, err error) {
-			err = tx.Raw(`
-				SELECT r.tenant, r.id FROM receipts r
-				WHERE r.tenant = ? AND r.id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
-				ORDER BY r.id LIMIT ? ?`,
-				append(append([]any{scope.Tenant, s.id(idBefore(scope.Receipts))}, args...), limit, ending)...).Scan(&old).Error
-			return old, err
-		}
-		old, err := find(gorm.Expr(""))
+		err := tx.Raw(`
+			SELECT r.tenant, r.id FROM receipts r
+			WHERE r.tenant = ? AND r.id < ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') AND `+which+`
+			ORDER BY r.id LIMIT ?`,
+			append(append([]any{scope.Tenant, s.id(idBefore(scope.Receipts))}, args...), limit)...).Scan(&old).Error
 		if err != nil {
 			return err
 		}
@@ -343,10 +340,8 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 		if err != nil {
 			return err
 		}
-		if len(old) > 0 {
-			if old, err = find(s.locked()); err != nil {
-				return err
-			}
+		if old, err = s.lockClosed(tx, scope.Tenant, old); err != nil {
+			return err
 		}
 		if err := s.deleteAll(tx, scope.Tenant, old, "payloads:receipt_id", "history:receipt_id", "messages:id", "receipts:id"); err != nil {
 			return err
@@ -370,17 +365,25 @@ func (s *Store) Prune(ctx context.Context, scope ports.PruneScope, limit int) (i
 	return n, classify(err)
 }
 
+// lockClosed returns those of a tenant's receipts that are closed and nobody is changing, locked.
+func (s *Store) lockClosed(tx *gorm.DB, tenant string, rows []receiptRow) (locked []receiptRow, err error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	err = tx.Raw(`
+		SELECT r.tenant, r.id FROM receipts r
+		WHERE r.tenant = ? AND r.id IN ? AND r.state NOT IN ('claimed', 'dispatching', 'retrying') ?`,
+		tenant, s.ids(rows), s.locked()).Scan(&locked).Error
+	return locked, err
+}
+
 func (s *Store) deleteAll(tx *gorm.DB, tenant string, rows []receiptRow, columns ...string) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	ids := make([]any, len(rows))
-	for i, r := range rows {
-		ids[i] = s.id(r.ID)
-	}
 	for _, c := range columns {
 		table, column, _ := strings.Cut(c, ":")
-		if err := tx.Exec(`DELETE FROM `+table+` WHERE tenant = ? AND `+column+` IN ?`, tenant, ids).Error; err != nil {
+		if err := tx.Exec(`DELETE FROM `+table+` WHERE tenant = ? AND `+column+` IN ?`, tenant, s.ids(rows)).Error; err != nil {
 			return err
 		}
 	}

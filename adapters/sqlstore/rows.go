@@ -105,6 +105,14 @@ func (s *Store) id(text string) clause.Expr {
 	return gorm.Expr("?", text)
 }
 
+func (s *Store) ids(rows []receiptRow) []any {
+	ids := make([]any, len(rows))
+	for i, r := range rows {
+		ids[i] = s.id(r.ID)
+	}
+	return ids
+}
+
 // locked ends a subquery that must not wait for rows which others are changing.
 func (s *Store) locked() clause.Expr {
 	if s.dialect == migrations.Postgres {

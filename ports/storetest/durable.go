@@ -13,10 +13,11 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-// A Store is both sides of one adapter: what the server does with receipts, and what people see.
+// A Store is all sides of one adapter: what the server does with receipts, and what people see.
 type Store interface {
 	ports.DurableStore
 	ports.Ledger
+	ports.Conversations
 }
 
 // A Subject is a store on a fresh, empty database. Its clock may differ from the test's by less
@@ -44,12 +45,13 @@ type promise struct {
 	check      func(*trial)
 }
 
-// Durable checks each promise of ports.DurableStore and ports.Ledger with one subtest, each on
-// a store of its own from open. The kit closes what it opens. Run it with -race: some promises
+// Durable checks each promise of ports.DurableStore, ports.Ledger and ports.Conversations with one
+// subtest, each on a store of its own from open. The kit closes what it opens. Run it with -race: some promises
 // are about concurrency. What it asks of time is that things happen in the end, never how fast.
 func Durable(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
-	for _, p := range slices.Concat(claimPromises, progressPromises, recoverPromises, prunePromises, ledgerPromises, otherPromises) {
+	for _, p := range slices.Concat(claimPromises, progressPromises, recoverPromises, prunePromises, ledgerPromises,
+		conversationPromises, otherPromises) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			defer func() {

@@ -33,6 +33,8 @@ type database struct {
 	leases map[string]lease
 	taken  map[domain.Digest]bool // keys of pruned rows, for a bug
 
+	conversations []*ports.Conversation
+
 	between gap
 }
 
@@ -147,8 +149,14 @@ func (m *model) claim(ctx context.Context, r domain.Receipt) ports.Claim {
 	}
 	got := winner.Receipt
 	got.Payload = domain.Payload{}
+	if m.has("records messages of lost claims") && winner.ID != r.ID {
+		m.record(&r)
+	}
 	switch {
 	case winner.ID == r.ID:
+		if m.has("forgets the conversation of what was claimed before") {
+			got.ConversationID = ""
+		}
 		return ports.Claim{Won: !m.has("loses to itself"), Receipt: got}
 	case m.has("tells losers that they won"):
 		return ports.Claim{Won: true, Receipt: r}
@@ -176,6 +184,7 @@ func (m *model) insert(r domain.Receipt, event, message domain.Digest) domain.Re
 	m.seq++
 	r.Seq, r.Deliveries, r.ClaimedAt = m.seq, 1, r.ClaimedAt.UTC().Truncate(time.Microsecond)
 	r.Payload.Body = bytes.Clone(r.Payload.Body)
+	m.record(&r)
 	o := &row{Receipt: r, event: event, message: message, other: m.other}
 	if r.State == domain.Claimed || m.has("dispatches what was parked") {
 		o.State, o.lane = domain.Claimed, r.Key.Lane(r.Conversation)
@@ -316,6 +325,9 @@ func (m *model) TakeUp(ctx context.Context, holder string, mine func(string) boo
 			o.DueAt = now().Add(reserve)
 		}
 		r := o.Receipt
+		if m.has("takes up without conversation") {
+			r.ConversationID = ""
+		}
 		if m.has("takes up without payload") {
 			r.Payload = domain.Payload{}
 		}
@@ -466,6 +478,7 @@ func (m *model) Prune(ctx context.Context, s ports.PruneScope, limit int) (int, 
 			o.bare, o.Payload = true, domain.Payload{}
 		}
 	}
+	m.bury(s.Tenant)
 	return receipts + payloads, nil
 }
 
