@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"time"
 )
 
 // Requests with which a client of PostgreSQL may begin before its start-up message.
@@ -99,6 +100,13 @@ func (p *proxy) spoilCommit(l *link) error {
 		return nil
 	case p.spoil.pass:
 		p.spoil.pass = false
+		return nil
+	case p.spoil.gather > 0:
+		takes := p.spoil.gather
+		p.spoil.gather = 0
+		p.mu.Unlock()
+		<-time.After(takes)
+		p.mu.Lock()
 		return nil
 	}
 	p.spoil.left--

@@ -35,7 +35,12 @@ type spoil struct {
 	left      int
 	pass      bool          // the next one gets through
 	hold      chan struct{} // not nil: one is held until this is closed
+	gather    time.Duration // and the one before it for so long: what waits behind it comes together
 }
+
+// gathering is how long a commit is held to make the next one big: an instance settles some tens of
+// events in a second.
+const gathering = 500 * time.Millisecond
 
 // A link is one connection through the proxy.
 type link struct {
@@ -110,12 +115,12 @@ func (p *proxy) spoilCommits(statement string, applied bool, n int) {
 	p.set(func() { p.spoil = spoil{statement: statement, applied: applied, left: n} })
 }
 
-// holdCommit holds the next commit of a transaction with a statement up for a time, unless ctx ends
-// before there is one. It reports whether there was.
+// holdCommit holds a commit of a transaction with a statement up for a time, with all that has
+// gathered behind the one before, unless ctx ends before there is one. It reports whether there was.
 func (p *proxy) holdCommit(ctx context.Context, statement string, takes time.Duration) bool {
 	hold := make(chan struct{})
 	before := p.spoiled()
-	p.set(func() { p.spoil = spoil{statement: statement, left: 1, hold: hold} })
+	p.set(func() { p.spoil = spoil{statement: statement, left: 1, hold: hold, gather: gathering} })
 	defer close(hold)
 	came, cancel := context.WithTimeout(ctx, takes)
 	defer cancel()
