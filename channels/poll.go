@@ -19,7 +19,7 @@ type Poll struct {
 	// for one account by one caller at a time, on any instance, one round after the other.
 	//
 	// An error says that something is left. It wraps ErrRevoked if only a person can help; a
-	// Busy in its chain says how long to leave the vendor alone. What was saved before
+	// BusyError in its chain says how long to leave the vendor alone. What was saved before
 	// stands. Errors hold no secret and no text of a message.
 	Round func(ctx context.Context, r Round) (caughtUp bool, err error)
 }
@@ -49,20 +49,20 @@ type Item struct {
 	Fault error
 }
 
-// ErrRevoked: the vendor does not accept the credentials any more, or never did.
+// ErrRevoked is returned if the vendor does not accept the credentials any more, or never did.
 var ErrRevoked = errors.New("the vendor refuses the credentials")
 
-// A Busy error says that the vendor wants to be left alone for a while.
-type Busy struct {
+// A BusyError says that the vendor wants to be left alone for a while.
+type BusyError struct {
 	After time.Duration // the least wait; 0 if the vendor does not say
 	Err   error
 }
 
 // Error implements error.
-func (b *Busy) Error() string { return b.Err.Error() }
+func (b *BusyError) Error() string { return b.Err.Error() }
 
 // Unwrap returns the error that the vendor answered with.
-func (b *Busy) Unwrap() error { return b.Err }
+func (b *BusyError) Unwrap() error { return b.Err }
 
 // A Simulator is the vendor of a polled channel, simulated: it answers the rounds of whoever
 // holds the credentials that came with it. Safe for concurrent use.

@@ -111,7 +111,7 @@ func (d *demo) polling(ctx context.Context) (string, error) {
 	copies, relayed := 0, 0
 	for _, p := range d.polled {
 		if p.Rounds() == 0 { // what is there at the first is not new
-			if err := p.stage.polled(ctx, startPatience); err != nil {
+			if err := p.polled(ctx, startPatience); err != nil {
 				return "", fmt.Errorf("%s: %w", p.channel.Name, err)
 			}
 		}

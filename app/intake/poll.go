@@ -239,8 +239,7 @@ func (p *poller) failed(poll ports.Poll, err error) (condition domain.PollCondit
 		condition, wait = domain.PollRevoked, pollRevoked
 	}
 	wait = wait/2 + rand.N(wait/2) //nolint:gosec // not to be secret
-	var busy *channels.Busy
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*channels.BusyError](err); ok {
 		wait = max(wait, busy.After+rand.N(busy.After/4+1)) //nolint:gosec // not to be secret
 	}
 	return condition, reason(err), wait

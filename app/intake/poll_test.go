@@ -376,7 +376,7 @@ func TestBusyVendorIsLeftAloneForAsLongAsItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, store := new(feed), newPolls()
 		f.fails(func(context.Context) error {
-			return fmt.Errorf("list: %w", &channels.Busy{After: time.Minute, Err: errors.New("429")})
+			return fmt.Errorf("list: %w", &channels.BusyError{After: time.Minute, Err: errors.New("429")})
 		})
 		b := withFeeds(t, setup{}, store, map[string]*feed{"desk": f}).start()
 		defer b.stop()

@@ -53,7 +53,7 @@ func RunPoll(t *testing.T, s PollSpec) {
 	for _, c := range pollChecks() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if err := c.on(".", s); err != nil {
+			if err := c.on(t.Context(), ".", s); err != nil {
 				t.Error(err)
 			}
 		})
@@ -62,10 +62,10 @@ func RunPoll(t *testing.T, s PollSpec) {
 
 // CheckPoll returns what the subtest of RunPoll called name would report of the channel whose
 // folder is dir; nil if the promise is kept. It is for tests of the kit itself.
-func CheckPoll(dir, name string, s PollSpec) error {
+func CheckPoll(ctx context.Context, dir, name string, s PollSpec) error {
 	for _, c := range pollChecks() {
 		if c.name == name {
-			return c.on(dir, s)
+			return c.on(ctx, dir, s)
 		}
 	}
 	return fmt.Errorf("there is no check %s of a polled channel", name)
@@ -78,7 +78,7 @@ type pollCheck struct {
 	run     func(*poller) error
 }
 
-func (c pollCheck) on(dir string, s PollSpec) error {
+func (c pollCheck) on(ctx context.Context, dir string, s PollSpec) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("folder: %w", err)
@@ -87,7 +87,7 @@ func (c pollCheck) on(dir string, s PollSpec) error {
 	if v.Close != nil {
 		defer v.Close()
 	}
-	p := &poller{PollSpec: s, PollVendor: v, dir: dir, now: time.Now(), got: map[string]int{}}
+	p := &poller{ctx: ctx, PollSpec: s, PollVendor: v, dir: dir, now: time.Now(), got: map[string]int{}}
 	if err := guard(func() error { return c.run(p) }); err != nil {
 		return fmt.Errorf("broken promise: %s\n%w", c.promise, err)
 	}
@@ -123,6 +123,7 @@ func pollChecks() []pollCheck {
 
 // A poller polls the account of one check, as a server would.
 type poller struct {
+	ctx context.Context //nolint:containedctx // of this one check
 	PollSpec
 	PollVendor
 	dir   string
@@ -189,7 +190,7 @@ func (p *poller) restart() { p.poll = nil }
 
 // must polls once, which must go well.
 func (p *poller) must() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	caughtUp, err := p.round(ctx)
 	if err == nil && !caughtUp {
@@ -203,7 +204,7 @@ func (p *poller) must() error {
 
 // fails polls once, which must fail.
 func (p *poller) fails() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	caughtUp, err := p.round(ctx)
 	switch {

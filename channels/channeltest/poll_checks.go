@@ -217,7 +217,7 @@ func pollProgress(p *poller) error {
 	}
 	for range all/left + 2 {
 		p.refuse, p.after = errRefused, left
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 		_, err := p.round(ctx)
 		cancel()
 		p.restart()
@@ -353,7 +353,7 @@ func pollBusy(p *poller) error {
 	if err := p.fails(); err != nil {
 		return err
 	}
-	if _, ok := errors.AsType[*channels.Busy](p.errs[len(p.errs)-1]); !ok {
+	if _, ok := errors.AsType[*channels.BusyError](p.errs[len(p.errs)-1]); !ok {
 		return fmt.Errorf("a busy vendor is told as %w", p.errs[len(p.errs)-1])
 	}
 	if n := p.Calls() - calls; n > 2 {
@@ -389,7 +389,7 @@ func pollCancel(p *poller) error {
 		return err
 	}
 	p.Hang()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.ctx, 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
 	if _, err := p.round(ctx); err == nil {
@@ -441,7 +441,7 @@ func words(secret string) []string {
 }
 
 func pollSimulated(p *poller) error {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

@@ -72,10 +72,10 @@ func TestEveryPollMutantIsFound(t *testing.T) {
 	for _, bug := range slices.Sorted(maps.Keys(pollMutants)) {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
-			if err := channeltest.CheckPoll("testdata/feed", pollMutants[bug], feedSpec("")); err != nil {
+			if err := channeltest.CheckPoll(t.Context(), "testdata/feed", pollMutants[bug], feedSpec("")); err != nil {
 				t.Fatalf("%s fails without the bug: %v", pollMutants[bug], err)
 			}
-			if channeltest.CheckPoll("testdata/feed", pollMutants[bug], feedSpec(bug)) == nil {
+			if channeltest.CheckPoll(t.Context(), "testdata/feed", pollMutants[bug], feedSpec(bug)) == nil {
 				t.Fatalf("%s did not fail", pollMutants[bug])
 			}
 			found.Add(1)
@@ -134,7 +134,7 @@ func (v *feedVendor) read(ctx context.Context, from int) (entries []string, all 
 	case "down":
 		return nil, 0, errFeedDown
 	case "busy":
-		return nil, 0, &channels.Busy{After: time.Minute, Err: errors.New("the feed is busy")}
+		return nil, 0, &channels.BusyError{After: time.Minute, Err: errors.New("the feed is busy")}
 	case "revoked":
 		return nil, 0, channels.ErrRevoked
 	case "hangs":
@@ -373,7 +373,7 @@ func (f *feed) read(ctx context.Context, v *feedVendor, from int) ([]string, int
 		})
 	}
 	entries, all, err := v.read(ctx, from)
-	var busy *channels.Busy
+	var busy *channels.BusyError
 	if errors.As(err, &busy) && f.is("hammers a busy vendor") || errors.Is(err, channels.ErrRevoked) && f.is("hammers with revoked credentials") {
 		for range 5 {
 			_, _, _ = v.read(ctx, from)
@@ -384,7 +384,7 @@ func (f *feed) read(ctx context.Context, v *feedVendor, from int) ([]string, int
 
 // spoil is what a caller with a bug makes of the end of a round.
 func (f *feed) spoil(caughtUp bool, err error) (bool, error) {
-	var busy *channels.Busy
+	var busy *channels.BusyError
 	switch {
 	case err == nil:
 	case f.is("swallows what Accept says") && !errors.Is(err, errFeedDown), f.is("failure passed over") && errors.Is(err, errFeedDown):

@@ -265,17 +265,17 @@ func refusal(resp *http.Response, body []byte) error {
 	wait := max(retryAfter(resp.Header), retryAt(said.Error.Message))
 	switch {
 	case a.status == http.StatusTooManyRequests:
-		return &channels.Busy{After: max(wait, 10*time.Second), Err: a}
+		return &channels.BusyError{After: max(wait, 10*time.Second), Err: a}
 	case a.status == http.StatusForbidden && (a.reason == "rateLimitExceeded" || a.reason == "userRateLimitExceeded" || a.reason == "quotaExceeded"):
-		return &channels.Busy{After: max(wait, 10*time.Second), Err: a}
+		return &channels.BusyError{After: max(wait, 10*time.Second), Err: a}
 	case a.status == http.StatusForbidden && a.reason == "dailyLimitExceeded":
-		return &channels.Busy{After: max(wait, time.Hour), Err: a}
+		return &channels.BusyError{After: max(wait, time.Hour), Err: a}
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		a.kind = channels.ErrRevoked
 	case a.status >= 500:
 		a.kind = domain.ErrUnavailable
 		if wait > 0 {
-			return &channels.Busy{After: wait, Err: a}
+			return &channels.BusyError{After: wait, Err: a}
 		}
 	}
 	return a

@@ -114,7 +114,7 @@ func tokenError(err error) error {
 	status := refused.Response.StatusCode
 	switch {
 	case status == http.StatusTooManyRequests:
-		return &channels.Busy{After: retryAfter(refused.Response.Header), Err: errors.New("ask for a token: status 429")}
+		return &channels.BusyError{After: retryAfter(refused.Response.Header), Err: errors.New("ask for a token: status 429")}
 	case status >= 400 && status < 500:
 		why := word(refused.ErrorCode)
 		if why == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -43,9 +44,7 @@ func credentials(url string, settings channels.Settings) channels.Credentials {
 	if err != nil {
 		panic(err)
 	}
-	for name, value := range settings {
-		c.Settings[name] = value
-	}
+	maps.Copy(c.Settings, settings)
 	return c
 }
 

@@ -53,11 +53,11 @@ func TestRefusalsAreToldApart(t *testing.T) {
 			if err == nil {
 				t.Fatal("a round = nil; want an error")
 			}
-			busy, ok := errors.AsType[*channels.Busy](err)
+			busy, ok := errors.AsType[*channels.BusyError](err)
 			if ok != (tt.busy > 0) || ok && (busy.After < tt.busy || busy.After > tt.busy+time.Minute) {
 				t.Errorf("a round = %v, busy %+v; want busy for %s", err, busy, tt.busy)
 			}
-			if tt.is != nil && !errors.Is(err, tt.is) || tt.is != channels.ErrRevoked && errors.Is(err, channels.ErrRevoked) {
+			if tt.is != nil && !errors.Is(err, tt.is) || errors.Is(err, channels.ErrRevoked) && !errors.Is(tt.is, channels.ErrRevoked) {
 				t.Errorf("a round = %v; want %v", err, tt.is)
 			}
 			d.box.Fail(nil)
@@ -73,7 +73,7 @@ func TestQuotaInTheMidstEndsTheRoundAndKeepsWhatCame(t *testing.T) {
 	ids := d.put("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18")
 	d.failOn("messages/", ids[3], gmailfake.Failure{Status: 403, Reason: "userRateLimitExceeded"}, -1)
 	_, err := d.round()
-	if _, ok := errors.AsType[*channels.Busy](err); !ok {
+	if _, ok := errors.AsType[*channels.BusyError](err); !ok {
 		t.Fatalf("a round = %v; want busy", err)
 	}
 	if n := d.box.Calls("get"); n != 16 {

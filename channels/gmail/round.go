@@ -341,7 +341,7 @@ func (x *run) judge(f fetched, unsought map[string]bool) (item *channels.Item, f
 		return nil, true, nil // mail to oneself has both
 	case f.rescue && x.round.Now.Sub(f.received()) > rescueWindow:
 		return nil, true, nil // moved about long afterwards
-	case unsought[f.candidate.id]:
+	case unsought[f.id]:
 		// the search may not know a mail yet that has just come
 		return nil, x.round.Now.Sub(f.received()) > overlap, nil
 	}
@@ -355,13 +355,13 @@ func (x *run) judge(f fetched, unsought map[string]bool) (item *channels.Item, f
 // judgeFailure is judge for a message that could not be fetched.
 func (x *run) judgeFailure(f fetched) (item *channels.Item, final bool, err error) {
 	a, answered := errors.AsType[*answerError](f.err)
-	busy, isBusy := errors.AsType[*channels.Busy](f.err)
+	busy, isBusy := errors.AsType[*channels.BusyError](f.err)
 	switch {
 	case isBusy:
 		x.held = true
 		return nil, false, busy
 	case answered && (a.status == http.StatusNotFound || a.status == http.StatusGone):
-		return nil, x.misses(f.candidate.id, x.round.Now), nil
+		return nil, x.misses(f.id, x.round.Now), nil
 	case answered && a.status == http.StatusUnauthorized, !answered && errors.Is(f.err, channels.ErrRevoked):
 		x.held = true
 		return nil, false, f.err
@@ -378,21 +378,21 @@ func (x *run) judgeFailure(f fetched) (item *channels.Item, final bool, err erro
 // giveUp makes an item of a message that could not be fetched for long, so that a person sees
 // it and the others are not held up for ever. Before that it is left to a later round.
 func (x *run) giveUp(f fetched, after time.Duration, why error) (*channels.Item, bool, error) {
-	if !x.fails(f.candidate.id, x.round.Now, after) {
+	if !x.fails(f.id, x.round.Now, after) {
 		x.held = true
 		x.trouble = errors.New("a message could not be fetched: " + why.Error()) // its trouble is not the mailbox's
 		return nil, false, nil
 	}
-	body, err := json.Marshal(map[string]string{"id": f.candidate.id})
+	body, err := json.Marshal(map[string]string{"id": f.id})
 	if err != nil {
 		return nil, false, err
 	}
 	return &channels.Item{
 		Event: domain.Event{
-			ID: domain.StorableID("unfetched:" + f.candidate.id), Kind: domain.Other, Digest: domain.DigestOf("unfetched", f.candidate.id),
+			ID: domain.StorableID("unfetched:" + f.id), Kind: domain.Other, Digest: domain.DigestOf("unfetched", f.id),
 			Payload: domain.Payload{MediaType: "application/json", Body: body},
 		},
-		Fault: fmt.Errorf("%w: the message %s could not be fetched: %w", domain.ErrUnreadable, domain.StorableID(f.candidate.id), why),
+		Fault: fmt.Errorf("%w: the message %s could not be fetched: %w", domain.ErrUnreadable, domain.StorableID(f.id), why),
 	}, true, nil
 }
 
@@ -406,7 +406,7 @@ func (x *run) unsought(ctx context.Context, got []fetched) (map[string]bool, err
 	ids := map[string]bool{}
 	for _, f := range got {
 		if at := f.received(); f.err == nil && !at.IsZero() {
-			ids[f.candidate.id] = true
+			ids[f.id] = true
 			if from.IsZero() || at.Before(from) {
 				from = at
 			}

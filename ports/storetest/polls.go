@@ -106,8 +106,8 @@ func (k *pollTrial) take(s ports.PollStore, holder string, limit int, ttl time.D
 	return polls
 }
 
-// takeOne takes the only account that is due.
-func (k *pollTrial) takeOne(s ports.PollStore, holder string, ttl time.Duration) ports.Poll {
+// takeOne takes the only account that is due, for holder.
+func (k *pollTrial) takeOne(s ports.PollStore, ttl time.Duration) ports.Poll {
 	k.Helper()
 	polls := k.take(s, holder, 10, ttl)
 	if len(polls) != 1 {
@@ -117,14 +117,14 @@ func (k *pollTrial) takeOne(s ports.PollStore, holder string, ttl time.Duration)
 }
 
 // takeSoon takes the only account, as soon as it is due.
-func (k *pollTrial) takeSoon(s ports.PollStore, holder string, ttl time.Duration) ports.Poll {
+func (k *pollTrial) takeSoon(s ports.PollStore, holder string) ports.Poll {
 	k.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if polls := k.take(s, holder, 10, ttl); len(polls) == 1 {
+		if polls := k.take(s, holder, 10, long); len(polls) == 1 {
 			return polls[0]
 		}
 		select {
@@ -176,7 +176,7 @@ func works(wait time.Duration) ports.PollEnd {
 
 func enteredIsDue(k *pollTrial) {
 	k.enter("desk")
-	if p := k.takeOne(k.other, holder, long); p.PollAccount != account("desk") || p.Checkpoint != (domain.Checkpoint{}) || p.Failures != 0 {
+	if p := k.takeOne(k.other, long); p.PollAccount != account("desk") || p.Checkpoint != (domain.Checkpoint{}) || p.Failures != 0 {
 		k.Errorf("TakePolls took %+v; want desk with the zero checkpoint and no failures", p)
 	}
 }
@@ -200,12 +200,12 @@ func enteringAgainChangesNothing(k *pollTrial) {
 
 func refusedAreTriedWhenEntered(k *pollTrial) {
 	k.enter("desk")
-	k.end(k.takeOne(k.store, holder, long), ports.PollEnd{Condition: domain.PollRevoked, Reason: "refused", Wait: long})
+	k.end(k.takeOne(k.store, long), ports.PollEnd{Condition: domain.PollRevoked, Reason: "refused", Wait: long})
 	if polls := k.take(k.store, holder, 10, long); len(polls) != 0 {
 		k.Fatalf("TakePolls took %d accounts before their time; want none", len(polls))
 	}
 	k.enter("desk")
-	if p := k.takeSoon(k.store, another, long); p.Condition != domain.PollRevoked || p.Failures != 1 {
+	if p := k.takeSoon(k.store, another); p.Condition != domain.PollRevoked || p.Failures != 1 {
 		k.Errorf("TakePolls took %+v; want condition revoked after 1 failure", p)
 	}
 }
@@ -242,7 +242,7 @@ func oneTakesAmongMany(k *pollTrial) {
 
 func heldIsNotTaken(k *pollTrial) {
 	k.enter("desk")
-	k.takeOne(k.store, holder, long)
+	k.takeOne(k.store, long)
 	for _, who := range []string{holder, another} {
 		if polls := k.take(k.other, who, 10, long); len(polls) != 0 {
 			k.Errorf("%s took an account that %s holds", who, holder)
@@ -252,8 +252,8 @@ func heldIsNotTaken(k *pollTrial) {
 
 func overIsTakenByAnother(k *pollTrial) {
 	k.enter("desk")
-	first := k.takeOne(k.store, holder, soon)
-	second := k.takeSoon(k.other, another, long)
+	first := k.takeOne(k.store, soon)
+	second := k.takeSoon(k.other, another)
 	if second.Fence == first.Fence {
 		k.Errorf("two takes have the fence %d; want another for each", first.Fence)
 	}
@@ -289,7 +289,7 @@ func takesTheLongestDueFirst(k *pollTrial) {
 
 func keptIsNotTaken(k *pollTrial) {
 	k.enter("desk")
-	p := k.takeOne(k.store, holder, time.Minute)
+	p := k.takeOne(k.store, time.Minute)
 	if err := k.store.KeepPoll(k.ctx, p.PollLease, long); err != nil {
 		k.Fatalf("KeepPoll = %v; want nil", err)
 	}
@@ -302,7 +302,7 @@ func keptIsNotTaken(k *pollTrial) {
 	if err := k.store.KeepPoll(k.ctx, p.PollLease, soon); err != nil {
 		k.Fatalf("KeepPoll = %v; want nil", err)
 	}
-	k.takeSoon(k.other, another, long)
+	k.takeSoon(k.other, another)
 	k.wantErr("KeepPoll of a lease that another has", k.store.KeepPoll(k.ctx, p.PollLease, long), domain.ErrFenced)
 }
 
@@ -317,8 +317,8 @@ func (k *pollTrial) changes(p ports.Poll) map[string]error {
 
 func fencedChangesNothing(k *pollTrial) {
 	k.enter("desk")
-	first := k.takeOne(k.store, holder, soon)
-	second := k.takeSoon(k.other, another, long)
+	first := k.takeOne(k.store, soon)
+	second := k.takeSoon(k.other, another)
 	k.save(second, domain.Checkpoint{Generation: 1, Position: 9})
 	for what, err := range k.changes(first) {
 		k.wantErr(what+" by one whom another followed", err, domain.ErrFenced)
@@ -328,7 +328,7 @@ func fencedChangesNothing(k *pollTrial) {
 		k.Errorf("the status is %+v; want held by %s at position 9, never ended", s, another)
 	}
 	k.end(second, works(0))
-	third := k.takeSoon(k.store, holder, long)
+	third := k.takeSoon(k.store, holder)
 	for what, err := range k.changes(second) {
 		k.wantErr(what+" by one whom another followed", err, domain.ErrFenced)
 	}
@@ -340,7 +340,7 @@ func fencedChangesNothing(k *pollTrial) {
 
 func overChangesNothing(k *pollTrial) {
 	k.enter("desk")
-	p := k.takeOne(k.store, holder, long)
+	p := k.takeOne(k.store, long)
 	k.save(p, domain.Checkpoint{Generation: 1, Position: 9})
 	if err := k.store.KeepPoll(k.ctx, p.PollLease, -time.Minute); err != nil {
 		k.Fatalf("KeepPoll = %v; want nil", err)
@@ -360,10 +360,10 @@ func checkpointIsKept(k *pollTrial) {
 		{Generation: 1, Position: 1<<64 - 1, State: ""},
 		{Generation: 2, Position: 0, State: "again"},
 	} {
-		p := k.takeSoon(k.store, holder, long)
+		p := k.takeSoon(k.store, holder)
 		k.save(p, c)
 		k.end(p, works(0))
-		next := k.takeSoon(k.other, another, long)
+		next := k.takeSoon(k.other, another)
 		if next.Checkpoint != c {
 			k.Errorf("after SaveCheckpoint(%+v) TakePolls tells %+v", c, next.Checkpoint)
 		}
@@ -375,7 +375,7 @@ func checkpointIsKept(k *pollTrial) {
 
 func checkpointNeverGoesBack(k *pollTrial) {
 	k.enter("desk")
-	p := k.takeOne(k.store, holder, long)
+	p := k.takeOne(k.store, long)
 	for _, step := range []struct {
 		to   domain.Checkpoint
 		want error
@@ -401,7 +401,7 @@ func checkpointNeverGoesBack(k *pollTrial) {
 
 func endSaysWhenItIsDue(k *pollTrial) {
 	k.enter("desk")
-	k.end(k.takeOne(k.store, holder, long), works(long))
+	k.end(k.takeOne(k.store, long), works(long))
 	if polls := k.take(k.other, another, 10, long); len(polls) != 0 {
 		k.Fatal("an account was taken before it was due")
 	}
@@ -409,25 +409,25 @@ func endSaysWhenItIsDue(k *pollTrial) {
 		k.Errorf("after a wait of %s was said it is due in %s", long, left)
 	}
 	k.enter("lab")
-	k.end(k.takeOne(k.store, holder, long), works(soon))
-	k.takeSoon(k.other, another, long)
+	k.end(k.takeOne(k.store, long), works(soon))
+	k.takeSoon(k.other, another)
 }
 
 func failuresAreCounted(k *pollTrial) {
 	k.enter("desk")
 	for want := range 3 {
-		p := k.takeSoon(k.store, holder, long)
+		p := k.takeSoon(k.store, holder)
 		if p.Failures != want {
 			k.Errorf("after %d failures TakePolls tells %d", want, p.Failures)
 		}
 		k.end(p, ports.PollEnd{Condition: domain.PollFails, Reason: "the vendor is away"})
 	}
-	p := k.takeSoon(k.store, holder, long)
+	p := k.takeSoon(k.store, holder)
 	if s := k.status("desk"); s.Condition != domain.PollFails || s.LastError != "the vendor is away" || s.Failures != 3 {
 		k.Errorf("the status is %+v; want failing for the third time, with the reason", s)
 	}
 	k.end(p, works(0))
-	if p := k.takeSoon(k.store, holder, long); p.Failures != 0 || p.Condition != domain.PollWorks {
+	if p := k.takeSoon(k.store, holder); p.Failures != 0 || p.Condition != domain.PollWorks {
 		k.Errorf("after a poll that worked TakePolls tells %d failures, %s", p.Failures, p.Condition)
 	}
 	if s := k.status("desk"); s.LastError != "" {
@@ -437,7 +437,7 @@ func failuresAreCounted(k *pollTrial) {
 
 func caughtUpIsWhenThePollBegan(k *pollTrial) {
 	k.enter("desk")
-	p := k.takeOne(k.store, holder, long)
+	p := k.takeOne(k.store, long)
 	begun := k.status("desk")
 	if !begun.CaughtUpAt.IsZero() || begun.EnteredAt.IsZero() {
 		k.Errorf("before the first end the status is %+v; want never caught up, entered", begun)
@@ -448,7 +448,7 @@ func caughtUpIsWhenThePollBegan(k *pollTrial) {
 	if first.EndedAt.Sub(first.CaughtUpAt) < 15*time.Millisecond {
 		k.Errorf("a poll that ended at %s has caught up at %s; want when it began", first.EndedAt, first.CaughtUpAt)
 	}
-	k.end(k.takeSoon(k.store, holder, long), ports.PollEnd{Condition: domain.PollWorks})
+	k.end(k.takeSoon(k.store, holder), ports.PollEnd{Condition: domain.PollWorks})
 	if s := k.status("desk"); !s.CaughtUpAt.Equal(first.CaughtUpAt) || !s.EndedAt.After(first.EndedAt) {
 		k.Errorf("after a poll that has not seen everything it has caught up at %s; want %s as before", s.CaughtUpAt, first.CaughtUpAt)
 	}
@@ -490,7 +490,7 @@ func statusTells(k *pollTrial) {
 	if s := k.status("desk"); s.Holder != "" || s.Condition != domain.PollWorks || !s.EndedAt.IsZero() {
 		k.Errorf("before the first poll the status is %+v; want held by nobody, ok, never ended", s)
 	}
-	p := k.takeOne(k.store, holder, long)
+	p := k.takeOne(k.store, long)
 	k.save(p, domain.Checkpoint{Generation: 3, Position: 1<<64 - 2, State: "not to be told"})
 	s := k.status("desk")
 	if s.Holder != holder || s.Checkpoint.Generation != 3 || s.Checkpoint.Position != 1<<64-2 || s.Checkpoint.State != "" {

@@ -84,10 +84,10 @@ type Failure struct {
 
 // New returns an empty mailbox. No two have numbers in common.
 func New() *Mailbox {
-	first := base + rand.Uint64N(1<<40)
+	first := base + rand.Uint64N(1<<40) //nolint:gosec // nothing is guarded by it
 	m := &Mailbox{
 		now: time.Now, page: 500, messages: map[string]*message{}, last: first, oldest: first, issued: map[uint64]bool{first: true},
-		numbers: rand.IntN(1 << 30),
+		numbers: rand.IntN(1 << 30), //nolint:gosec // nor by this
 		pages:   map[string]pageKey{}, tokens: map[string]time.Time{}, lifetime: time.Hour, calls: map[string]int{}, fetched: map[string]int{},
 	}
 	m.mux = http.NewServeMux()
