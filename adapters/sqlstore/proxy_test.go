@@ -28,6 +28,7 @@ type proxy struct {
 	conns map[net.Conn]bool
 	// rules decide about each message; nil lets all pass.
 	toServer, toClient func(*link, message) verdict
+	rewrite            func(message) []byte // returns the body with which a message goes on to the server
 	delay              time.Duration
 }
 
@@ -135,7 +136,7 @@ func (p *proxy) relay(l *link, from, to net.Conn, up bool) {
 		if !up {
 			rule = p.toClient
 		}
-		delay := p.delay
+		delay, rewrite := p.delay, p.rewrite
 		p.mu.Unlock()
 		// a statement is carried out when it arrives; what commits it comes later
 		if up && !first && delay > 0 && (m.kind == 'S' || m.asksForCommit()) {
@@ -146,6 +147,11 @@ func (p *proxy) relay(l *link, from, to net.Conn, up bool) {
 		}
 		if rule != nil && !first && rule(l, m) == cut {
 			return
+		}
+		if rewrite != nil && up && !first {
+			m.body = rewrite(m)
+			raw = binary.BigEndian.AppendUint32([]byte{m.kind}, uint32(len(m.body)+4)) //nolint:gosec // it came with such a length
+			raw = append(raw, m.body...)
 		}
 		first = false
 		if _, err := out.Write(raw); err != nil {
