@@ -87,6 +87,7 @@ type durable struct {
 	fx.Out
 	Store         ports.DurableStore
 	Ledger        ports.Ledger
+	Conversations ports.Conversations
 	Polls         ports.PollStore
 	Installations ports.Installations
 	Quarantine    ports.Quarantine
@@ -100,7 +101,7 @@ func newDurableStore(lc fx.Lifecycle, cfg *config.Config) (durable, error) {
 		return durable{}, fmt.Errorf("store.durable: %w", err)
 	}
 	lc.Append(fx.StopHook(s.Close))
-	return durable{Store: s, Ledger: s, Polls: s, Installations: s, Quarantine: s}, nil
+	return durable{Store: s, Ledger: s, Conversations: s, Polls: s, Installations: s, Quarantine: s}, nil
 }
 
 // OpenFastStore returns the fast store of the configuration, or nil if it has none.
@@ -295,21 +296,22 @@ func newPublic(lc fx.Lifecycle, cfg *config.Config, e *intake.Engine, log *slog.
 
 type adminParams struct {
 	fx.In
-	Lifecycle  fx.Lifecycle
-	Config     *config.Config
-	Channels   []channels.Channel `group:"channels"`
-	Engine     *intake.Engine
-	Directory  *intake.Directory
-	Ledger     ports.Ledger
-	Polls      ports.PollStore
-	Kept       ports.Installations
-	Quarantine ports.Quarantine
-	Durable    ports.DurableStore
-	Fast       ports.FastStore
-	Journal    ports.Journal
-	Registry   *prometheus.Registry
-	Log        *slog.Logger
-	Stop       fx.Shutdowner
+	Lifecycle     fx.Lifecycle
+	Config        *config.Config
+	Channels      []channels.Channel `group:"channels"`
+	Engine        *intake.Engine
+	Directory     *intake.Directory
+	Ledger        ports.Ledger
+	Conversations ports.Conversations
+	Polls         ports.PollStore
+	Kept          ports.Installations
+	Quarantine    ports.Quarantine
+	Durable       ports.DurableStore
+	Fast          ports.FastStore
+	Journal       ports.Journal
+	Registry      *prometheus.Registry
+	Log           *slog.Logger
+	Stop          fx.Shutdowner
 }
 
 func newAdmin(p adminParams) (Admin, error) {
@@ -317,6 +319,8 @@ func newAdmin(p adminParams) (Admin, error) {
 	h, err := web.Admin(web.AdminConfig{
 		Tokens:        p.Config.Server.AdminToken,
 		Ledger:        p.Ledger,
+		Conversations: p.Conversations,
+		Content:       p.Engine.Content,
 		Polls:         p.Polls,
 		Ready:         readiness(p.Engine, p.Durable, p.Fast, p.Journal),
 		Stats:         func(context.Context) web.Counters { return counters(p.Registry, p.Log) },

@@ -22,6 +22,8 @@ var (
 	ErrFenced = errors.New("receipt is held by another or closed")
 	// ErrNotFound: there is no such receipt.
 	ErrNotFound = errors.New("no such receipt")
+	// ErrNoConversation: there is no such conversation.
+	ErrNoConversation = errors.New("no such conversation")
 	// ErrNotInstalled: there is no such installation.
 	ErrNotInstalled = errors.New("no such installation")
 	// ErrTaken: the id of an installation, or its account on the channel, is that of another.

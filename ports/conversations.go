@@ -14,13 +14,13 @@ type Conversations interface {
 	Conversations(ctx context.Context, f ConversationFilter) (ConversationPage, error)
 	// Messages returns a page of the receipts of a conversation's messages, newest first, without
 	// payload: at most limit, 0 meaning 100 and 1000 being the most. cursor is Next of the page
-	// before. It returns domain.ErrNotFound if there is no such conversation.
+	// before. It returns domain.ErrNoConversation.
 	Messages(ctx context.Context, conversation string, limit int, cursor string) (Page, error)
 	// Payload returns what a receipt's event carried. It returns domain.ErrNotFound if that was pruned.
 	Payload(ctx context.Context, tenant, receipt string) (domain.Payload, error)
 	// CloseConversation commits that a pending conversation takes no further message: the next one
-	// opens another. by tells who asked. It returns domain.ErrNotFound, or domain.ErrState if it
-	// is closed.
+	// opens another. by tells who asked. It returns domain.ErrNoConversation, or domain.ErrState
+	// if it is closed.
 	CloseConversation(ctx context.Context, id, by string) error
 }
 

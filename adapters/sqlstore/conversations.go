@@ -205,7 +205,7 @@ func (s *Store) CloseConversation(ctx context.Context, id, by string) error {
 func (s *Store) findConversation(ctx context.Context, id string) (conversationRow, error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
-		return conversationRow{}, domain.ErrNotFound
+		return conversationRow{}, domain.ErrNoConversation
 	}
 	tenants, err := s.Tenants(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Store) findConversation(ctx context.Context, id string) (conversationRo
 		return conversationRow{}, classify(err)
 	}
 	if len(rows) == 0 {
-		return conversationRow{}, domain.ErrNotFound
+		return conversationRow{}, domain.ErrNoConversation
 	}
 	return rows[0], nil
 }

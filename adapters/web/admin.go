@@ -31,6 +31,10 @@ type AdminConfig struct {
 	// none, whoever reaches the listener may use it.
 	Tokens []string
 	Ledger ports.Ledger
+	// Conversations are those that the claims have recorded.
+	Conversations ports.Conversations
+	// Content returns what a receipt, which holds its payload, tells the application.
+	Content func(domain.Receipt) (domain.Content, error)
 	// Installations are those that the database keeps.
 	Installations ports.Installations
 	Quarantine    ports.Quarantine
@@ -116,6 +120,7 @@ func Admin(cfg AdminConfig) (http.Handler, error) {
 	})
 	a.registerHealth(e)
 	a.registerReceipts()
+	a.registerConversations()
 	a.registerInstallations()
 	a.registerPolls()
 	a.registerStats()

@@ -113,6 +113,8 @@ func config(l *ledger) web.AdminConfig {
 	kept := someInstallations()
 	return web.AdminConfig{
 		Ledger:              l,
+		Conversations:       &conversations{},
+		Content:             content,
 		Polls:               polls{},
 		Installations:       kept,
 		Quarantine:          kept,
@@ -375,7 +377,7 @@ func TestMetricsAreTheInjectedOnes(t *testing.T) {
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	a := serveAdmin(t, config(someLedger()))
-	for _, path := range []string{"/", "/console", "/api/v1/conversation", "/api/v1/conversations", "/api/v1", "/docs", "/openapi.json", "/in/slack", "/api/v1/receipts/", "//healthz"} {
+	for _, path := range []string{"/", "/console", "/api/v1/conversation", "/api/v1/conversations/", "/api/v1", "/docs", "/openapi.json", "/in/slack", "/api/v1/receipts/", "//healthz"} {
 		res, body := a.get(path)
 		if res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s = %d; want 404", path, res.StatusCode)

@@ -24,6 +24,7 @@ var answers = []struct {
 	{domain.ErrUnauthenticated, http.StatusUnauthorized},
 	{domain.ErrNotFound, http.StatusNotFound},
 	{domain.ErrNotInstalled, http.StatusNotFound},
+	{domain.ErrNoConversation, http.StatusNotFound},
 	{domain.ErrUnknownRecipient, http.StatusNotFound},
 	{ports.ErrMethod, http.StatusMethodNotAllowed},
 	{errTooLarge, http.StatusRequestEntityTooLarge},

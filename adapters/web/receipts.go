@@ -271,17 +271,10 @@ func (a *admin) replayAll(ctx context.Context, in *replayAllInput) (*replayOutpu
 	return out, nil
 }
 
-// filter completes f, whose fields came by way of loc. It refuses what no store can compare with.
+// filter completes f, whose fields came by way of loc.
 func filter(f ports.Filter, since, loc string) (ports.Filter, error) {
-	for _, p := range []struct{ name, value string }{
-		{"tenant", f.Tenant},
-		{"platform", f.Platform},
-		{"q", f.Query},
-		{"cursor", f.Cursor},
-	} {
-		if !utf8.ValidString(p.value) || strings.IndexByte(p.value, 0) >= 0 {
-			return f, invalid(loc+"."+p.name, "is not a text")
-		}
+	if err := texts(loc, field{"tenant", f.Tenant}, field{"platform", f.Platform}, field{"q", f.Query}, field{"cursor", f.Cursor}); err != nil {
+		return f, err
 	}
 	if f.Limit == 0 {
 		f.Limit = defaultLimit
@@ -299,6 +292,19 @@ func filter(f ports.Filter, since, loc string) (ports.Filter, error) {
 	}
 	f.Since = t
 	return f, nil
+}
+
+type field struct{ name, value string }
+
+// texts returns what is wrong with fields that came by way of loc: no store can compare with bytes
+// that are no text.
+func texts(loc string, fields ...field) error {
+	for _, f := range fields {
+		if !utf8.ValidString(f.value) || strings.IndexByte(f.value, 0) >= 0 {
+			return invalid(loc+"."+f.name, "is not a text")
+		}
+	}
+	return nil
 }
 
 func invalid(location, message string) error {

@@ -257,7 +257,7 @@ func closedIsFollowed(k *trial) {
 	k.closeConversation(first)
 	k.wantErr("CloseConversation again", k.store.CloseConversation(k.ctx, first, "bob"), domain.ErrState)
 	for _, id := range []string{event("").ID, "", "C1"} {
-		k.wantErr("CloseConversation of none", k.store.CloseConversation(k.ctx, id, "ann"), domain.ErrNotFound)
+		k.wantErr("CloseConversation of none", k.store.CloseConversation(k.ctx, id, "ann"), domain.ErrNoConversation)
 	}
 	second := k.claim(k.store, eventIn("C1", "Ev2")).ConversationID
 	if second == first || second == "" {
@@ -368,9 +368,8 @@ func conversationPruned(k *trial) {
 	k.wantConversations(2)
 	k.wantMessages(alive.ConversationID, "Ev4")
 	k.wantMessages(open.ConversationID, "Ev5")
-	if _, err := k.other.Messages(k.ctx, gone.ConversationID, 0, ""); err == nil {
-		k.Error("the messages of a conversation that was pruned are listed")
-	}
+	_, err := k.other.Messages(k.ctx, gone.ConversationID, 0, "")
+	k.wantErr("Messages of a conversation that was pruned", err, domain.ErrNoConversation)
 	if next := k.claim(k.store, eventIn("gone", "Ev8")); next.ConversationID == gone.ConversationID || next.ConversationID == "" {
 		k.Errorf("the next message is in %q; want another than the one that was pruned", next.ConversationID)
 	}
@@ -480,6 +479,6 @@ func messagesListed(k *trial) {
 	}
 	for _, id := range []string{event("").ID, "", "C1"} {
 		_, err := k.other.Messages(k.ctx, id, 0, "")
-		k.wantErr("Messages of none", err, domain.ErrNotFound)
+		k.wantErr("Messages of none", err, domain.ErrNoConversation)
 	}
 }

@@ -86,7 +86,7 @@ func (m *model) Messages(ctx context.Context, conversation string, limit int, cu
 	}
 	defer m.mu.Unlock()
 	if m.conversation(conversation) == nil {
-		return p, domain.ErrNotFound
+		return p, domain.ErrNoConversation
 	}
 	for _, o := range m.rows {
 		if (o.ConversationID == conversation || m.has("lists all messages everywhere") && o.ConversationID != "") && (cursor == "" || o.ID < cursor) {
@@ -126,7 +126,7 @@ func (m *model) CloseConversation(ctx context.Context, id, by string) error {
 	c := m.conversation(id)
 	switch {
 	case c == nil:
-		return domain.ErrNotFound
+		return domain.ErrNoConversation
 	case c.Status == domain.ConversationClosed && !m.has("closes again"):
 		return domain.ErrState
 	}
