@@ -80,7 +80,7 @@ func newRoot(chs []channels.Channel) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	},
-		newDemo(chs), newServe(chs), newTorture(chs), newVerify(chs), newCheck(chs), newMigrate(chs), newReceipts(), newInstallations(), newChannels(chs), newSimulate(chs), newVersion())
+		newDemo(chs), newServe(chs), newTorture(chs), newVerify(chs), newCheck(chs), newMigrate(chs), newReceipts(), newInstallations(), newConversations(), newChannels(chs), newSimulate(chs), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root

@@ -67,6 +67,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		"", "demo", "serve", "check", "migrate", "channels", "simulate", "version",
 		"installations", "installations list", "installations show", "installations add", "installations pause",
 		"installations resume", "installations rotate", "installations recheck", "installations remove",
+		"conversations", "conversations list", "conversations messages", "conversations close",
 		"receipts", "receipts list", "receipts show", "receipts replay", "receipts discard", "receipts stats",
 	} {
 		got := admitone(append(strings.Fields(command), "--help")...)
@@ -83,7 +84,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 func TestHelpListsEveryCommand(t *testing.T) {
 	t.Parallel()
 	got := admitone()
-	for _, command := range []string{"demo", "serve", "check", "migrate", "receipts", "installations", "channels", "simulate", "version"} {
+	for _, command := range []string{"demo", "serve", "check", "migrate", "receipts", "installations", "conversations", "channels", "simulate", "version"} {
 		if !strings.Contains(got.stdout, "\n  "+command+" ") {
 			t.Errorf("admitone alone does not list %s:\n%s", command, got.stdout)
 		}
