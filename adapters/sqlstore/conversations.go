@@ -246,10 +246,10 @@ func (s *Store) emptied(tx *gorm.DB, tenant string, ended []receiptRow, before t
 		return nil, nil
 	}
 	err = tx.Raw(`
-		SELECT DISTINCT `+conversationColumns+` FROM messages m JOIN conversations c ON c.tenant = m.tenant AND c.id = m.conversation_id
-		WHERE m.tenant = ? AND m.id IN ? AND NOT EXISTS (
-			SELECT 1 FROM messages y WHERE y.tenant = m.tenant AND y.conversation_id = m.conversation_id AND y.id >= ?)`,
-		tenant, s.ids(ended), s.id(idBefore(before))).Scan(&found).Error
+		WITH theirs AS MATERIALIZED (SELECT DISTINCT m.conversation_id AS id FROM messages m WHERE m.tenant = ? AND m.id IN ?)
+		SELECT `+conversationColumns+` FROM theirs JOIN conversations c ON c.tenant = ? AND c.id = theirs.id
+		WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.tenant = c.tenant AND m.conversation_id = c.id AND m.id >= ?)`,
+		tenant, s.ids(ended), tenant, s.id(idBefore(before))).Scan(&found).Error
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,40 @@ var operations = map[string]func(context.Context, *sqlstore.Store) error{
 		}
 		return err
 	},
+	"newest conversations": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Conversations(ctx, ports.ConversationFilter{Limit: 50}))
+	},
+	"pending conversations of a tenant": func(ctx context.Context, s *sqlstore.Store) error {
+		return second(s.Conversations(ctx, ports.ConversationFilter{Tenant: "tenant-1", Status: domain.ConversationPending, Limit: 50}))
+	},
+	"messages of a conversation": func(ctx context.Context, s *sqlstore.Store) error {
+		c, err := s.Conversations(ctx, ports.ConversationFilter{Limit: 1})
+		if err != nil {
+			return err
+		}
+		page, err := s.Messages(ctx, c.Conversations[0].ID, 50, "")
+		if err == nil && len(page.Receipts) == 0 {
+			return fmt.Errorf("a conversation without messages")
+		}
+		return err
+	},
+	"close": func(ctx context.Context, s *sqlstore.Store) error {
+		c, err := s.Conversations(ctx, ports.ConversationFilter{Tenant: "tenant-1", Status: domain.ConversationPending, Limit: 1})
+		if err != nil {
+			return err
+		}
+		return s.CloseConversation(ctx, c.Conversations[0].ID, "ann")
+	},
+	"a message in a conversation of many": func(ctx context.Context, s *sqlstore.Store) error {
+		for i := range 2 { // alone, and of a tenant that has many
+			r := receipt(fmt.Sprint("one more ", i))
+			r.Key.Tenant, r.Conversation = "tenant-1", "C1"
+			if c := claim(ctx, s, r); c.Receipt.ConversationID == "" {
+				return fmt.Errorf("a message in no conversation: %w", c.Err)
+			}
+		}
+		return nil
+	},
 	"tenants": func(ctx context.Context, s *sqlstore.Store) error { return second(s.Tenants(ctx)) },
 	"newest receipts": func(ctx context.Context, s *sqlstore.Store) error {
 		return second(s.Receipts(ctx, ports.Filter{Limit: 50}))
@@ -136,6 +170,17 @@ SELECT tenant, id, 'slack', 'slack', 'main', 'T1', 'Ev' || g, digest, '', NULL, 
 	CASE WHEN g % 100 = 3 THEN past END
 FROM numbers`
 
+// Every tenth receipt has opened a conversation, and the first of a tenant is pending.
+const fillConversations = `
+INSERT INTO conversations (tenant, id, platform, account, external_id, status, opened_at)
+SELECT tenant, id, 'slack', 'T1', 'C' || (seq % 5), CASE WHEN seq <= 50 THEN 'pending' ELSE 'closed' END, claimed_at
+FROM receipts WHERE seq % 50 < 5`
+
+// Every message is in the conversation that its tenant opened last before.
+const fillMessages = `
+INSERT INTO messages (tenant, id, conversation_id)
+SELECT r.tenant, r.id, o.id FROM receipts r JOIN receipts o ON o.tenant = r.tenant AND o.seq = r.seq - r.seq % 50 + r.seq % 5`
+
 const fillTenants = `INSERT INTO tenants (tenant) SELECT DISTINCT tenant FROM receipts`
 
 const fillPayloads = `INSERT INTO payloads (tenant, receipt_id, media_type, body) SELECT tenant, id, 'application/json', %s FROM receipts`
@@ -159,9 +204,12 @@ func TestPostgresReadsNoTableWhole(t *testing.T) {
 					FROM generate_series(1, `+fmt.Sprint(manyRows)+`) g) numbers`, 1),
 				fmt.Sprintf(fillPayloads, "'{}'::bytea"),
 				fillTenants,
+				fillConversations,
+				fillMessages,
 			}
 			if analysed {
-				statements = append(statements, "VACUUM ANALYZE receipts", "ANALYZE payloads", "ANALYZE history")
+				statements = append(statements, "VACUUM ANALYZE receipts", "ANALYZE payloads", "ANALYZE history",
+					"VACUUM ANALYZE messages", "ANALYZE conversations")
 			}
 			for _, text := range statements {
 				if _, err := conn.Exec(t.Context(), text); err != nil {
@@ -202,8 +250,8 @@ func reads(t *testing.T, conn *pgx.Conn) (scans, rows int64) {
 		t.Fatal(err)
 	}
 	err := conn.QueryRow(t.Context(), `
-		SELECT (SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname IN ('receipts', 'payloads', 'history')),
-			(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN ('receipts', 'payloads', 'history'))`).Scan(&scans, &rows)
+		SELECT (SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname IN ('receipts', 'payloads', 'history', 'messages', 'conversations')),
+			(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN ('receipts', 'payloads', 'history', 'messages', 'conversations'))`).Scan(&scans, &rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +297,8 @@ func TestSQLiteReadsNoTableWhole(t *testing.T) {
 			FROM n) numbers`, 1),
 		fmt.Sprintf(fillPayloads, "x'7b7d'"),
 		fillTenants,
+		fillConversations,
+		fillMessages,
 	} {
 		if _, err := db.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
@@ -276,7 +326,7 @@ func TestSQLiteReadsNoTableWhole(t *testing.T) {
 	}
 }
 
-// wantIndexes checks that a statement reads receipts, payloads and history through indexes,
+// wantIndexes checks that a statement reads tables through indexes,
 // and of these only the ones of what is open or parked from end to end.
 func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 	t.Helper()
@@ -307,7 +357,7 @@ func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 		table, how, _ := strings.Cut(what, " ")
 		few := strings.Contains(how, "receipts_lane") || strings.Contains(how, "receipts_due") || strings.Contains(how, "receipts_parked")
 		switch table {
-		case "r", "receipts", "p", "payloads", "history":
+		case "r", "receipts", "p", "payloads", "history", "m", "messages", "c", "conversations":
 			if !few {
 				t.Errorf("%s: %s in\n%s", name, detail, text)
 			}
