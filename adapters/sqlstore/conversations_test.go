@@ -203,4 +203,3 @@ func TestDatabaseTakesOnePendingConversation(t *testing.T) {
 		}
 	}
 }
-
