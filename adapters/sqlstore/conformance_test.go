@@ -32,14 +32,12 @@ func TestPostgresKeepsThePromises(t *testing.T) {
 	})
 }
 
-// A proxy that pools transactions keeps no prepared statements and no settings of a session.
+// BR-110: a proxy that pools transactions keeps no prepared statements and no settings of a session.
 func TestPostgresBehindAPoolingProxyKeepsThePromises(t *testing.T) {
 	t.Parallel()
-	databases := shelf{owner: t}
+	databases, b := shelf{owner: t}, servertest.PgBouncer(t, servertest.Postgres(t))
 	storetest.Durable(t, func(t *testing.T) storetest.Subject {
-		c := databases.take(t)
-		c.DSN += "&default_query_exec_mode=exec"
-		return subject(t, c)
+		return subject(t, behind(t, b, databases.take(t)))
 	})
 }
 

@@ -38,9 +38,7 @@ func onEach(t *testing.T, test func(t *testing.T, c sqlstore.Config)) {
 		"sqlite": liteConfig, "postgres": pgConfig,
 		"proxy": func(t *testing.T) sqlstore.Config {
 			t.Helper()
-			c := pgConfig(t)
-			c.DSN += "&default_query_exec_mode=exec"
-			return c
+			return behind(t, servertest.PgBouncer(t, servertest.Postgres(t)), pgConfig(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -458,7 +456,8 @@ func everything(t *testing.T, c sqlstore.Config) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), speaksForAll); err != nil {
+	// in one transaction, which stays with one connection whatever stands in between
+	if _, err := conn.Exec(t.Context(), "BEGIN; "+speaksForAll); err != nil {
 		t.Fatal(err)
 	}
 	var all strings.Builder

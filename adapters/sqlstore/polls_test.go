@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"testing"
 
+	"github.com/admitone/admitone/adapters/servertest"
 	"github.com/admitone/admitone/adapters/sqlstore"
 	"github.com/admitone/admitone/ports/storetest"
 )
@@ -24,11 +25,9 @@ func TestPostgresKeepsThePromisesOfPolls(t *testing.T) {
 
 func TestPostgresBehindAPoolingProxyKeepsThePromisesOfPolls(t *testing.T) {
 	t.Parallel()
-	databases := shelf{owner: t}
+	databases, b := shelf{owner: t}, servertest.PgBouncer(t, servertest.Postgres(t))
 	storetest.Polls(t, func(t *testing.T) storetest.PollSubject {
-		c := databases.take(t)
-		c.DSN += "&default_query_exec_mode=exec"
-		return pollSubject(t, c)
+		return pollSubject(t, behind(t, b, databases.take(t)))
 	})
 }
 
