@@ -32,6 +32,7 @@ type dispatch struct {
 		Kind         string `json:"kind"`
 		MessageKey   string `json:"message_key"`
 		Conversation struct {
+			ID         string `json:"id"`
 			ExternalID string `json:"external_id"`
 		} `json:"conversation"`
 		Text string          `json:"text"`

@@ -153,6 +153,12 @@ func (d *deployment) crash(c crash, want end) {
 			t.Errorf("the application got the event under the id %s; its receipt is %s", got.ID, all[0].ID)
 		}
 	}
+	if len(dispatched) > 0 {
+		d.wantOneConversation(second, m.text)
+	}
+	if n := len(second.conversations("")); n != 1 {
+		t.Errorf("%d conversations of one message; want 1", n)
+	}
 }
 
 // serveStopping starts an instance that stops at a point, and waits until it admits.
