@@ -102,10 +102,9 @@ func (p *proxy) spoilCommit(l *link) error {
 		p.spoil.pass = false
 		return nil
 	case p.spoil.gather > 0:
-		takes := p.spoil.gather
-		p.spoil.gather = 0
+		p.spoil.gather--
 		p.mu.Unlock()
-		<-time.After(takes)
+		<-time.After(gathering)
 		p.mu.Lock()
 		return nil
 	}

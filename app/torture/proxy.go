@@ -35,11 +35,11 @@ type spoil struct {
 	left      int
 	pass      bool          // the next one gets through
 	hold      chan struct{} // not nil: one is held until this is closed
-	gather    time.Duration // and the one before it for so long: what waits behind it comes together
+	gather    int           // and so many before it, for a while: what waits behind them comes together
 }
 
-// gathering is how long a commit is held to make the next one big: an instance settles some tens of
-// events in a second.
+// gathering is how long a commit is held to make the next one big. Behind the first settle events
+// gather that are to begin, and behind the second their settles.
 const gathering = 500 * time.Millisecond
 
 // A link is one connection through the proxy.
@@ -116,11 +116,11 @@ func (p *proxy) spoilCommits(statement string, applied bool, n int) {
 }
 
 // holdCommit holds a commit of a transaction with a statement up for a time, with all that has
-// gathered behind the one before, unless ctx ends before there is one. It reports whether there was.
+// gathered behind those before, unless ctx ends before there is one. It reports whether there was.
 func (p *proxy) holdCommit(ctx context.Context, statement string, takes time.Duration) bool {
 	hold := make(chan struct{})
 	before := p.spoiled()
-	p.set(func() { p.spoil = spoil{statement: statement, left: 1, hold: hold, gather: gathering} })
+	p.set(func() { p.spoil = spoil{statement: statement, left: 1, hold: hold, gather: 2} })
 	defer close(hold)
 	came, cancel := context.WithTimeout(ctx, takes)
 	defer cancel()
