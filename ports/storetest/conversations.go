@@ -233,19 +233,28 @@ func messageInNone(k *trial) {
 }
 
 func messageKeepsConversation(k *trial) {
-	claimed := eventIn("C1", "Ev1")
-	first := k.claim(k.store, claimed)
-	k.closeConversation(first.ConversationID)
-	second := k.claim(k.store, eventIn("C1", "Ev2"))
+	opens, joins := eventIn("C1", "Ev1"), eventIn("C1", "Ev2")
+	first := k.claim(k.store, opens).ConversationID
+	k.claim(k.store, joins)
+	k.closeConversation(first)
 	for _, s := range k.handles() {
-		if again := k.claim(s, claimed); again.ConversationID != first.ConversationID {
-			k.Errorf("claimed again under its own id it is in %q; want %q as before", again.ConversationID, first.ConversationID)
+		for _, r := range []domain.Receipt{opens, joins} {
+			if again := k.claim(s, r).ConversationID; again != first {
+				k.Errorf("claimed again under its own id %q is in %q; want %q as before", r.Key.EventID, again, first)
+			}
+		}
+		for i, c := range s.Claim(k.ctx, []domain.Receipt{opens, joins}) {
+			if c.Err != nil || c.Receipt.ConversationID != first {
+				k.Errorf("claimed again in a batch, message %d is in %q, %v; want %q as before", i, c.Receipt.ConversationID, c.Err, first)
+			}
 		}
 	}
+	k.wantConversations(1) // nobody has opened one in vain
+	second := k.claim(k.store, eventIn("C1", "Ev3")).ConversationID
 	k.wantConversations(2)
 	taken := k.takeUp(k.other, another, 10)
-	k.wantEvents("TakeUp", taken, "Ev1", "Ev2")
-	for i, want := range []string{first.ConversationID, second.ConversationID} {
+	k.wantEvents("TakeUp", taken, "Ev1", "Ev2", "Ev3")
+	for i, want := range []string{first, first, second} {
 		if i < len(taken) && taken[i].ConversationID != want {
 			k.Errorf("%q is taken up in %q; want %q", taken[i].Key.EventID, taken[i].ConversationID, want)
 		}

@@ -96,6 +96,7 @@ var durableMutants = map[string]string{
 	"makes a conversation of none":                        "MessageWithoutConversationIsInNone",
 	"takes up without conversation":                       "MessageKeepsItsConversation",
 	"forgets the conversation of what was claimed before": "MessageKeepsItsConversation",
+	"opens a conversation for what was claimed before":    "MessageKeepsItsConversation",
 	"joins what is closed":                                "ClosedConversationIsFollowedByAnother",
 	"closes again":                                        "ClosedConversationIsFollowedByAnother",
 	"keeps conversations for ever":                        "ConversationGoesWithItsLastMessage",

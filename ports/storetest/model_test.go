@@ -154,6 +154,9 @@ func (m *model) claim(ctx context.Context, r domain.Receipt) ports.Claim {
 	}
 	switch {
 	case winner.ID == r.ID:
+		if again := r; m.has("opens a conversation for what was claimed before") {
+			m.record(&again)
+		}
 		if m.has("forgets the conversation of what was claimed before") {
 			got.ConversationID = ""
 		}
