@@ -174,7 +174,7 @@ func (a *admin) message(ctx context.Context, r domain.Receipt) (Message, error) 
 	if err != nil {
 		a.Log.WarnContext(ctx, "a message can't be read", "receipt", r.ID, "tenant", r.Key.Tenant, "channel", r.Channel)
 		m.Content = contentUnreadable
-		return m, nil
+		return m, nil //nolint:nilerr // that it can't be read is the answer
 	}
 	m.SentAt, m.Thread, m.Sender, m.Text = instant(c.Time), c.Conversation.Thread, Sender(c.Sender), c.Text
 	for _, f := range c.Attachments {
