@@ -56,6 +56,15 @@ func (k Key) Message(messageKey string) Digest {
 	return DigestOf("message", k.Tenant, k.Platform, k.Account, messageKey)
 }
 
+// Conversation returns the identity in stores of the conversation called external in the account
+// of k, or the zero Digest if external is empty.
+func (k Key) Conversation(external string) Digest {
+	if external == "" {
+		return Digest{}
+	}
+	return DigestOf("conversation", k.Tenant, k.Platform, k.Account, external)
+}
+
 // Lane returns the number of the conversation in which the events of k stand: events of
 // one lane are begun one at a time, in the order of their claims. An event without a
 // conversation has a lane of its own. Lanes may collide; then events wait needlessly

@@ -16,39 +16,42 @@ import (
 
 var _ ports.Conversations = (*Store)(nil)
 
-// pgOpened opens, as part of a claim, the conversations of the messages among the receipts that
-// were won, unless they are pending.
-const pgOpened = `
-	INSERT INTO conversations (tenant, id, platform, account, external_id, status, opened_at)
-	SELECT tenant, id, platform, account, conversation, 'pending', claimed_at FROM won
-	WHERE kind = 'message.created' AND conversation <> ''
-	ON CONFLICT DO NOTHING`
-
-// pgMessage records the messages among receipts in their pending conversations. It is a statement
-// of its own, since that of the claim does not see what was committed while it waited for the
-// locks of the conversations. Who holds these locks finds each conversation: nobody opens or
-// closes one meanwhile.
-var pgMessage = pgStatement{"admitone_message", `
+// pgContents writes what stands beside receipts that were won: their payloads and, of messages,
+// the message in its pending conversation, which it opens if there is none. It is a statement of
+// its own, since that of the claim does not see what was committed while it waited for the locks
+// of the conversations. Who holds these locks finds each conversation: nobody opens or closes one
+// meanwhile.
+var pgContents = pgStatement{"admitone_contents", `
+WITH mine AS MATERIALIZED (
+	SELECT v.tenant, v.id, v.media_type, v.body, v.key, c.id AS conversation_id,
+		r.kind = 'message.created' AS message, r.platform, r.account, r.conversation, r.claimed_at
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::uuid[]) v (tenant, id, media_type, body, key)
+	JOIN receipts r ON r.tenant = v.tenant AND r.id = v.id
+	LEFT JOIN conversations c ON c.open_key = v.key
+), paid AS (
+	INSERT INTO payloads (tenant, receipt_id, media_type, body) SELECT tenant, id, media_type, body FROM mine
+	ON CONFLICT DO NOTHING
+), opened AS (
+	INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
+	SELECT tenant, id, platform, account, conversation, 'pending', key, claimed_at FROM mine
+	WHERE message AND key IS NOT NULL AND conversation_id IS NULL
+	ON CONFLICT DO NOTHING
+	RETURNING id, open_key
+)
 INSERT INTO messages (tenant, id, conversation_id)
-SELECT r.tenant, r.id, c.id
-FROM unnest($1::text[], $2::uuid[]) v (tenant, id)
-JOIN receipts r ON r.tenant = v.tenant AND r.id = v.id
-LEFT JOIN conversations c ON c.tenant = r.tenant AND c.platform = r.platform AND c.account = r.account
-	AND c.external_id = r.conversation AND c.status = 'pending'
-WHERE r.kind = 'message.created'
+SELECT tenant, id, coalesce(conversation_id, (SELECT o.id FROM opened o WHERE o.open_key = mine.key)) FROM mine
+WHERE message
 ON CONFLICT DO NOTHING
 RETURNING id, conversation_id`}
 
 const liteOpen = `
-INSERT INTO conversations (tenant, id, platform, account, external_id, status, opened_at)
-VALUES (?, ?, ?, ?, ?, 'pending', ?)
+INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
+VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)
 ON CONFLICT DO NOTHING`
 
 const liteMessage = `
 INSERT INTO messages (tenant, id, conversation_id)
-VALUES (@tenant, @id, (
-	SELECT c.id FROM conversations c WHERE c.tenant = @tenant AND c.platform = @platform AND c.account = @account
-		AND c.external_id = @external AND c.status = 'pending'))
+VALUES (@tenant, @id, (SELECT c.id FROM conversations c WHERE c.tenant = @tenant AND c.open_key = @key))
 RETURNING coalesce(conversation_id, '')`
 
 // A conversationRow is a row of conversations.
@@ -189,7 +192,7 @@ func (s *Store) CloseConversation(ctx context.Context, id, by string) error {
 		if err := s.lock(tx, c.lane()); err != nil {
 			return err
 		}
-		res := tx.Exec(`UPDATE conversations SET status = 'closed', closed_at = ?, closed_by = ? WHERE tenant = ? AND id = ? AND status = 'pending'`,
+		res := tx.Exec(`UPDATE conversations SET status = 'closed', open_key = NULL, closed_at = ?, closed_by = ? WHERE tenant = ? AND id = ? AND status = 'pending'`,
 			s.now(), by, c.Tenant, s.id(c.ID))
 		if res.Error == nil && res.RowsAffected == 0 {
 			return domain.ErrState

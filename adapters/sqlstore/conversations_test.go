@@ -137,7 +137,7 @@ func TestClaimWaitsForTheCloseOfItsConversation(t *testing.T) {
 	}{
 		{`SELECT set_config('admitone.tenants', '{"acme": 1}', true)`, nil},
 		{`SELECT pg_advisory_xact_lock($1)`, []any{r.Key.Lane(r.Conversation)}},
-		{`UPDATE conversations SET status = 'closed', closed_at = now()`, nil},
+		{`UPDATE conversations SET status = 'closed', open_key = NULL, closed_at = now()`, nil},
 	} {
 		if _, err := tx.Exec(t.Context(), statement.text, statement.args...); err != nil {
 			t.Fatal(err)
@@ -177,8 +177,12 @@ func awaitWaiting(t *testing.T, conn *pgx.Conn) {
 func TestDatabaseTakesOnePendingConversation(t *testing.T) {
 	t.Parallel()
 	insert := func(id, account, status string) string {
-		return fmt.Sprintf(`INSERT INTO conversations (tenant, id, platform, account, external_id, status, opened_at)
-			VALUES ('acme', '01920000-0000-7000-8000-00000000000%s', 'slack', '%s', 'C1', '%s', '2026-11-30')`, id, account, status)
+		key := "NULL"
+		if status != "closed" {
+			key = "'" + (domain.Key{Tenant: "acme", Platform: "slack", Account: account}).Conversation("C1").String() + "'"
+		}
+		return fmt.Sprintf(`INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
+			VALUES ('acme', '01920000-0000-7000-8000-00000000000%s', 'slack', '%s', 'C1', '%s', %s, '2026-11-30')`, id, account, status, key)
 	}
 	pg, lite := pgConfig(t), liteConfig(t)
 	open(t, pg)

@@ -174,11 +174,8 @@ func (t *pgTx) claim(ops []*op) {
 	}
 	locks := make([]int64, 0, n)
 	lanes := make([]int64, n)
-	messages := false
 	for i, o := range ops {
-		message := o.claim.Kind == domain.MessageCreated
-		messages = messages || message
-		if o.claim.State == domain.Claimed || message {
+		if o.claim.State == domain.Claimed || o.claim.Kind == domain.MessageCreated {
 			lanes[i] = o.claim.Key.Lane(o.claim.Conversation)
 			locks = append(locks, lanes[i])
 		}
@@ -230,15 +227,11 @@ func (t *pgTx) claim(ops []*op) {
 			return append(sized(b, 1), 1)
 		}),
 	}
-	if n == 1 {
-		t.call(pgClaimOne, claimRows, append(args, media, bodies)...)
-	} else {
-		t.call(pgClaim, claimRows, args...)
-		t.call(pgPayload, noRows, tenants, ids, media, bodies)
-	}
-	if messages {
-		t.call(pgMessage, messageRows, tenants, ids)
-	}
+	t.call(pgClaim, claimRows, args...)
+	t.call(pgContents, messageRows, tenants, ids, media, bodies, uuidArray(n, func(i int) ([16]byte, bool) {
+		d := ops[i].claim.Key.Conversation(ops[i].claim.Conversation)
+		return d, !d.IsZero()
+	}))
 }
 
 // refs encodes what begins and settles are fenced by.

@@ -170,10 +170,11 @@ SELECT tenant, id, 'slack', 'slack', 'main', 'T1', 'Ev' || g, digest, '', NULL, 
 	CASE WHEN g % 100 = 3 THEN past END
 FROM numbers`
 
-// Every tenth receipt has opened a conversation, and the first of a tenant is pending.
+// Every tenth receipt has opened a conversation, and half of these are pending.
 const fillConversations = `
-INSERT INTO conversations (tenant, id, platform, account, external_id, status, opened_at)
-SELECT tenant, id, 'slack', 'T1', 'C' || (seq % 5), CASE WHEN seq <= 50 THEN 'pending' ELSE 'closed' END, claimed_at
+INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
+SELECT tenant, id, 'slack', 'T1', 'C' || (seq % 5), CASE WHEN seq % 100 < 50 THEN 'pending' ELSE 'closed' END,
+	CASE WHEN seq % 100 < 50 THEN digest END, claimed_at
 FROM receipts WHERE seq % 50 < 5`
 
 // Every message is in the conversation that its tenant opened last before.

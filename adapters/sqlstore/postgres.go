@@ -46,13 +46,12 @@ var localSettings = func() string {
 // behind a proxy. Its parameters are cast, so that their types need not be asked for.
 type pgStatement struct{ name, text string }
 
-// pgInsert writes receipts. It first takes the locks of the conversations in which a batch
+// pgClaim writes receipts. It first takes the locks of the conversations in which a batch
 // claims, in ascending order: so of two instances' claims in one conversation the later number
 // is also the later commit, and a begin that sees no earlier claim can rely on there being
 // none. It also keeps batches which hold the same events from waiting for each other's rows
 // crosswise.
-const pgInsert = `
-WITH won AS (
+var pgClaim = pgStatement{"admitone_claim", `
 INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest,
 	message_key, message_digest, kind, conversation, digest, guarantee, state, vendor_attempt,
 	claimed_at, holder, last_error, lane, parked, attempt, deliveries)
@@ -62,30 +61,12 @@ FROM (SELECT count(pg_advisory_xact_lock(lane)) FROM unnest($1::bigint[]) lane) 
 	$10::text[], $11::uuid[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::text[], $17::int[],
 	$18::timestamptz[], $19::text[], $20::text[], $21::bigint[], $22::bool[]) v
 ON CONFLICT DO NOTHING
-RETURNING tenant, id, seq, platform, account, conversation, kind, claimed_at
-), opened AS (` + pgOpened + `
-)`
+RETURNING id, seq`}
 
 var (
 	pgSpeak = pgStatement{"admitone_speak", `SELECT set_config('admitone.tenants', $1::text, true)`}
 
 	pgEnter = pgStatement{"admitone_enter", `INSERT INTO tenants (tenant) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`}
-
-	pgClaim = pgStatement{"admitone_claim", pgInsert + `
-SELECT id, seq FROM won`}
-
-	pgPayload = pgStatement{"admitone_payload", `
-INSERT INTO payloads (tenant, receipt_id, media_type, body)
-SELECT v.tenant, v.id, v.media_type, v.body
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) v (tenant, id, media_type, body)
-WHERE EXISTS (SELECT FROM receipts r WHERE r.tenant = v.tenant AND r.id = v.id)
-ON CONFLICT DO NOTHING`}
-
-	// pgClaimOne is a claim alone with its payload.
-	pgClaimOne = pgStatement{"admitone_claim_one", pgInsert + `
-INSERT INTO payloads (tenant, receipt_id, media_type, body)
-SELECT ($2::text[])[1], won.id, ($23::text[])[1], ($24::bytea[])[1] FROM won
-RETURNING receipt_id, (SELECT seq FROM won)`}
 
 	pgBegin = pgStatement{"admitone_begin", `
 UPDATE receipts r

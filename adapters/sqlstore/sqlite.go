@@ -190,16 +190,16 @@ func (l *liteCommitter) claim(ctx context.Context, tx *sql.Tx, o *op, _ time.Tim
 
 // message records r, which is won, as a message in its conversation.
 func (l *liteCommitter) message(ctx context.Context, tx *sql.Tx, r *domain.Receipt) error {
-	if r.Conversation != "" {
+	key := liteDigest(r.Key.Conversation(r.Conversation))
+	if key != nil {
 		_, err := tx.StmtContext(ctx, l.stmts.open).ExecContext(ctx,
-			r.Key.Tenant, r.ID, r.Key.Platform, r.Key.Account, r.Conversation, r.ClaimedAt)
+			r.Key.Tenant, r.ID, r.Key.Platform, r.Key.Account, r.Conversation, key, r.ClaimedAt)
 		if err != nil {
 			return err
 		}
 	}
-	return tx.StmtContext(ctx, l.stmts.message).QueryRowContext(ctx, sql.Named("tenant", r.Key.Tenant), sql.Named("id", r.ID),
-		sql.Named("platform", r.Key.Platform), sql.Named("account", r.Key.Account), sql.Named("external", r.Conversation),
-	).Scan(&r.ConversationID)
+	return tx.StmtContext(ctx, l.stmts.message).QueryRowContext(ctx,
+		sql.Named("tenant", r.Key.Tenant), sql.Named("id", r.ID), sql.Named("key", key)).Scan(&r.ConversationID)
 }
 
 func (l *liteCommitter) begin(ctx context.Context, tx *sql.Tx, o *op, now time.Time) error {

@@ -71,7 +71,7 @@ func inParameter(statement, old, with string) func(message) []byte {
 func attributes(m message) []byte {
 	m.body = inParameter("admitone_speak", `{"acme":1}`, `{"acme":1,"acmf":1}`)(m)
 	m.body = inParameter("admitone_claim", "acme", "acmf")(m)
-	return inParameter("admitone_payload", "acme", "acmf")(m)
+	return inParameter("admitone_contents", "acme", "acmf")(m)
 }
 
 // sized is a text as the protocol has it in parameters.

@@ -28,7 +28,7 @@ var tables = map[string]string{
 		VALUES ($1, gen_random_uuid(), 'slack', 'slack', 'main', 'T1', 'Ev1', gen_random_uuid(), '', 'other', '', gen_random_uuid(),
 		'at-most-once', 'handled', 1, 1, 0, now(), 'x', '')`,
 	"payloads":      `INSERT INTO payloads (tenant, receipt_id, media_type, body) VALUES ($1, gen_random_uuid(), '', '')`,
-	"conversations": `INSERT INTO conversations VALUES ($1, gen_random_uuid(), 'slack', 'T1', gen_random_uuid()::text, 'pending', now())`,
+	"conversations": `INSERT INTO conversations VALUES ($1, gen_random_uuid(), 'slack', 'T1', '', 'pending', gen_random_uuid(), now())`,
 	"messages":      `INSERT INTO messages VALUES ($1, gen_random_uuid(), gen_random_uuid())`,
 	"history":       `INSERT INTO history (tenant, receipt_id, at, what, attempt, state, reason, by_whom) VALUES ($1, gen_random_uuid(), now(), '', 1, '', '', '')`,
 	"leases":        `INSERT INTO leases (tenant, name, holder, until) VALUES ($1, gen_random_uuid()::text, '', now())`,

@@ -32,6 +32,13 @@ WITH won AS (
 		'message.created', 'C00' || %[2]s, %[5]s, 'at-most-once', 'claimed', 0, now(), 'bench', '', %[6]s, 0, 1)
 	ON CONFLICT DO NOTHING
 	RETURNING id
+), opened AS (
+	INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
+	SELECT 'bench', won.id, 'slack', 'T0BENCH01', 'C00' || %[2]s, 'pending', %[3]s, now() FROM won
+	ON CONFLICT DO NOTHING
+	RETURNING id
+), message AS (
+	INSERT INTO messages (tenant, id, conversation_id) SELECT 'bench', won.id, opened.id FROM won, opened
 )
 INSERT INTO payloads (tenant, receipt_id, media_type, body) SELECT 'bench', won.id, 'application/json', %[7]s FROM won`
 

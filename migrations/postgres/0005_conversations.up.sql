@@ -8,13 +8,16 @@ CREATE TABLE conversations (
     account     text COLLATE "C" NOT NULL,
     external_id text COLLATE "C" NOT NULL,
     status      text COLLATE "C" NOT NULL CHECK (status IN ('pending', 'closed')),
+    open_key    uuid, -- 128 bits of whose conversation it is, while it is pending
     opened_at   timestamptz NOT NULL,
     closed_at   timestamptz,
     closed_by   text        NOT NULL DEFAULT '',
+    CHECK ((status = 'pending') = (open_key IS NOT NULL)),
     PRIMARY KEY (tenant, id)
 );
 
-CREATE UNIQUE INDEX conversations_pending ON conversations (tenant, platform, account, external_id) WHERE status = 'pending';
+-- The key alone finds the row, so that no plan goes through all of a tenant's conversations for it.
+CREATE UNIQUE INDEX conversations_pending ON conversations (open_key, tenant) WHERE open_key IS NOT NULL;
 CREATE INDEX conversations_status ON conversations (tenant, status, id);
 
 -- A message is one with its receipt, which holds its key: the partial unique index
