@@ -17,8 +17,9 @@ import (
 var _ ports.Conversations = (*Store)(nil)
 
 // pgContents writes what stands beside receipts that were won: their payloads and, of messages,
-// the message in its pending conversation, which it opens if there is none. It is a statement of
-// its own, since that of the claim does not see what was committed while it waited for the locks
+// the message in its pending conversation, which it opens if there is none. For a message that an
+// earlier try has recorded it opens nothing: its conversation may be closed since. It is a statement
+// of its own, since that of the claim does not see what was committed while it waited for the locks
 // of the conversations. Who holds these locks finds each conversation: nobody opens or closes one
 // meanwhile.
 var pgContents = pgStatement{"admitone_contents", `
@@ -35,6 +36,7 @@ WITH mine AS MATERIALIZED (
 	INSERT INTO conversations (tenant, id, platform, account, external_id, status, open_key, opened_at)
 	SELECT tenant, id, platform, account, conversation, 'pending', key, claimed_at FROM mine
 	WHERE message AND key IS NOT NULL AND conversation_id IS NULL
+		AND NOT EXISTS (SELECT FROM messages m WHERE m.tenant = mine.tenant AND m.id = mine.id)
 	ON CONFLICT DO NOTHING
 	RETURNING id, open_key
 )
