@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -211,6 +212,76 @@ func TestCountsDoNotWaitForALockedReceipt(t *testing.T) {
 	}
 	if left, err = s.CountDeliveries(t.Context(), left); err != nil || len(left) != 0 {
 		t.Errorf("CountDeliveries afterwards left %v, %v; want nothing", left, err)
+	}
+}
+
+// Somebody may hold a row for long. Only who wants that row is told so, and not what came in the
+// same batch.
+func TestLockedReceiptSpoilsNoOthersOfItsBatch(t *testing.T) {
+	t.Parallel()
+	db := servertest.Postgres(t).Database(t)
+	s := open(t, sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true})
+	receipts := []domain.Receipt{receipt("locked")}
+	for i := range 30 {
+		receipts = append(receipts, receipt(fmt.Sprint(i)))
+	}
+	for i, c := range s.Claim(t.Context(), receipts) {
+		if !c.Won {
+			t.Fatalf("claim %d = %v; want won", i, c.Err)
+		}
+	}
+	tx, err := connect(t, db.SuperDSN).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM receipts WHERE event_id = 'locked' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, len(receipts))
+	var wg sync.WaitGroup
+	for i, r := range receipts {
+		wg.Go(func() { _, errs[i] = s.Begin(within(t, 30*time.Second), refOf(r), time.Minute) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if want := i > 0; (err == nil) != want {
+			t.Errorf("begin %d = %v; want that only the locked one fails", i, err)
+		}
+	}
+	if !errors.Is(errs[0], domain.ErrUnavailable) {
+		t.Errorf("begin of the locked one = %v; want unavailable", errs[0])
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Begin(t.Context(), refOf(receipts[0]), time.Minute); err != nil {
+		t.Errorf("begin afterwards = %v; want nil", err)
+	}
+}
+
+// A process that stands still in the middle of a transaction must not keep others from the rows
+// that it has locked for longer than they can wait.
+func TestTransactionThatStandsStillIsEnded(t *testing.T) {
+	t.Parallel()
+	db := servertest.Postgres(t).Database(t)
+	s := open(t, sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true})
+	r := receipt("locked")
+	if c := claim(t.Context(), s, r); !c.Won {
+		t.Fatal(c.Err)
+	}
+	locked, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	go s.HoldLocked(context.WithoutCancel(t.Context()), r.Key.Tenant, r.ID, locked, release) //nolint:errcheck // it fails, as it must
+	<-locked
+	ctx := within(t, 30*time.Second)
+	for {
+		_, err := s.Begin(ctx, refOf(r), time.Minute)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, domain.ErrUnavailable) {
+			t.Fatalf("begin beside a lock = %v; want unavailable, and then nil", err)
+		}
 	}
 }
 

@@ -43,3 +43,13 @@ func (s *Store) SettleUnfenced(ctx context.Context, how ports.Settlement) error 
 			how.Step.State, handled, how.Tenant, s.id(how.ID)).Error
 	}))
 }
+
+// HoldLocked locks a receipt in a transaction, says so, and does nothing more until it is released.
+func (s *Store) HoldLocked(ctx context.Context, tenant, id string, locked chan<- struct{}, release <-chan struct{}) error {
+	return s.writes(ctx, of(tenant), func(tx *gorm.DB) error {
+		err := tx.Exec(`SELECT FROM receipts WHERE tenant = ? AND id = ? FOR UPDATE`, tenant, s.id(id)).Error
+		close(locked)
+		<-release
+		return err
+	})
+}

@@ -28,7 +28,7 @@ const batchTimeout = 5 * time.Second
 // batch waits for a row that another instance holds. Behind a pooling proxy, which keeps no
 // session, they are made in each transaction; else once for a connection.
 var pgSettings = map[string]string{
-	"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off", "lock_timeout": "1000",
+	"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off", "lock_timeout": "500",
 	// to plan a begin anew each time costs more than to carry it out
 	"plan_cache_mode": "force_generic_plan",
 }
@@ -138,7 +138,7 @@ func (p *pgCommitter) apply(ops []*op) (unknown []*op) {
 		return nil
 	}
 	switch kind := pgKind(err); {
-	case kind == refusedRow && len(ops) > 1:
+	case (kind == refusedRow || kind == held) && len(ops) > 1:
 		return oneByOne(ops, p.apply)
 	case kind == refusedRow:
 		ops[0].finish(fmt.Errorf("sqlstore: %w", err))
@@ -148,7 +148,7 @@ func (p *pgCommitter) apply(ops []*op) (unknown []*op) {
 			if o.answered() {
 				continue
 			}
-			if kind == unreachable && !o.doubt {
+			if (kind == unreachable || kind == held) && !o.doubt {
 				o.finish(fmt.Errorf("%w: %w", domain.ErrUnavailable, err))
 				continue
 			}
@@ -287,6 +287,27 @@ func ask(ctx context.Context, c *pgx.Conn, v voice, query string, args []any, ro
 	return errors.Join(err, answers.Close())
 }
 
+// pgAsk is ask on a connection of the pool.
+func (s *Store) pgAsk(ctx context.Context, v voice, query string, args []any, row func(pgx.Rows) error) error {
+	db, err := s.write.DB()
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	return conn.Raw(func(dc any) error {
+		c := dc.(*stdlib.Conn).Conn()
+		err := ask(ctx, c, v, query, args, row)
+		if c.IsClosed() || stale(err) {
+			return errors.Join(driver.ErrBadConn, err) // the pool drops it
+		}
+		return err
+	})
+}
+
 // readWinners completes the claims that were lost. A claim that meets its own receipt was
 // applied by an earlier try.
 func readWinners(ctx context.Context, c *pgx.Conn, lost []*op) error {
@@ -421,6 +442,7 @@ const (
 	unsure      errorKind = iota // it may have been applied
 	unreachable                  // certainly not applied: the store can't take anything now
 	refusedRow                   // certainly not applied: a row, or the company of others, spoiled it
+	held                         // certainly not applied: somebody else holds a row of it
 )
 
 var (
@@ -443,6 +465,8 @@ func pgKind(err error) errorKind {
 	switch {
 	case pg.Code == "40P01", pg.Code == "40001", pg.Code == "0A000":
 		return unsure // rolled back: it is tried again, and that does no harm
+	case pg.Code == "55P03":
+		return held
 	case strings.HasPrefix(pg.Code, "22"), strings.HasPrefix(pg.Code, "23"), strings.HasPrefix(pg.Code, "54"):
 		return refusedRow
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"gorm.io/gorm"
@@ -240,33 +241,29 @@ func (s *Store) pgCount(ctx context.Context, counts []ports.DeliveryCount) (done
 		theirs.tenants, events[i] = append(theirs.tenants, c.Tenant), pgDigest(c.Event)
 		ns[i], attempts[i] = int32(c.N), int32(c.VendorAttempt) //nolint:gosec // the intake bounds both
 	}
-	err = s.writes(ctx, theirs, func(tx *gorm.DB) error {
-		// past gorm, which would make a parameter of each element
-		rows, err := tx.Statement.ConnPool.QueryContext(ctx, `
-			WITH found AS MATERIALIZED (
-				SELECT r.tenant, r.id, v.n, v.attempt, v.place
-				FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
-				JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
-				FOR UPDATE OF r SKIP LOCKED)
-			UPDATE receipts
-			SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
-			FROM found
-			WHERE receipts.tenant = found.tenant AND receipts.id = found.id
-			RETURNING found.place - 1`, theirs.tenants, events, ns, attempts)
-		if err != nil {
+	// in one round trip, since it locks rows of others' that are open
+	err = s.pgAsk(ctx, theirs, `
+		WITH found AS MATERIALIZED (
+			SELECT r.tenant, r.id, v.n, v.attempt, v.place
+			FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
+			JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
+			FOR UPDATE OF r SKIP LOCKED)
+		UPDATE receipts
+		SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
+		FROM found
+		WHERE receipts.tenant = found.tenant AND receipts.id = found.id
+		RETURNING found.place - 1`, []any{theirs.tenants, events, ns, attempts}, func(rows pgx.Rows) error {
+		var n int
+		if err := rows.Scan(&n); err != nil {
 			return err
 		}
-		defer rows.Close() //nolint:errcheck // rows.Err tells
-		for rows.Next() {
-			var n int
-			if err := rows.Scan(&n); err != nil {
-				return err
-			}
-			done = append(done, n)
-		}
-		return rows.Err()
+		done = append(done, n)
+		return nil
 	})
-	return done, err
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
 }
 
 func (s *Store) liteCount(ctx context.Context, counts []ports.DeliveryCount) (done []int, err error) {
@@ -411,7 +408,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
 	case unsure:
 		return fmt.Errorf("%w: %w", domain.ErrUnknown, err)
-	case refusedRow:
+	case refusedRow, held:
 	}
 	return fmt.Errorf("sqlstore: %w", err)
 }

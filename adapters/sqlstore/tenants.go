@@ -61,9 +61,12 @@ func (s *Store) looksUp(ctx context.Context, ref ports.InstallationRef, do func(
 	})
 }
 
+// A transaction of several round trips ends with its process or its network too: rows that it had
+// locked would keep others from settling for as long as the server takes the connection for alive.
 const (
-	speak     = `SELECT set_config('admitone.tenants', ?, true)`
-	speakLoud = `SELECT set_config('admitone.tenants', (SELECT coalesce(jsonb_object_agg(tenant, 1), '{}')::text FROM tenants), true)`
+	notIdle   = `, set_config('idle_in_transaction_session_timeout', '2000', true)`
+	speak     = `SELECT set_config('admitone.tenants', ?, true)` + notIdle
+	speakLoud = `SELECT set_config('admitone.tenants', (SELECT coalesce(jsonb_object_agg(tenant, 1), '{}')::text FROM tenants), true)` + notIdle
 )
 
 // reads runs do in a transaction that speaks for v.
