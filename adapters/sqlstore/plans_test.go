@@ -243,6 +243,63 @@ func TestPostgresReadsNoTableWhole(t *testing.T) {
 	}
 }
 
+// Plans are kept, and the first are made while nothing is known of the tables. What they read must
+// not grow with what the tables hold by then.
+func TestPlansThatWereMadeOnEmptyTablesStayGood(t *testing.T) {
+	t.Parallel()
+	db := servertest.NewPostgres(t, "autovacuum=off", "track_counts=on").Database(t)
+	c := sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true}
+	if err := mustOpen(t, c).Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, db.SuperDSN)
+	awaitNoConnections(t, conn)
+	scans, rows := reads(t, conn)
+	s := mustOpen(t, c)
+	ctx := t.Context()
+	const rounds, each = 40, 100
+	for round := range rounds {
+		batch := make([]domain.Receipt, each)
+		counts := make([]ports.DeliveryCount, each)
+		for i := range batch {
+			batch[i] = receipt(fmt.Sprintf("%d of %d", i, round))
+			counts[i] = ports.DeliveryCount{Tenant: "acme", Event: batch[i].Key.Digest(), N: 1}
+		}
+		for _, c := range s.Claim(ctx, batch) {
+			if !c.Won {
+				t.Fatal(c.Err)
+			}
+		}
+		for i, state := range []domain.State{domain.Handled, domain.Failed} {
+			r := batch[i]
+			n, err := s.Begin(ctx, refOf(r), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = s.Begin(ctx, refOf(r), time.Minute)
+			r.Attempt = n
+			if err := s.Settle(ctx, ports.Settlement{Ref: refOf(r), Step: domain.Step{State: state}}); err != nil {
+				t.Fatal(err)
+			}
+			again := receipt(r.Key.EventID)
+			claim(ctx, s, again)
+			again.Key.EventID += " again" // under the message key of another
+			claim(ctx, s, again)
+		}
+		if _, err := s.CountDeliveries(ctx, counts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitNoConnections(t, conn)
+	scansThen, rowsThen := reads(t, conn)
+	if whole, read := scansThen-scans, rowsThen-rows; whole > 0 || read > 20*rounds*each {
+		t.Errorf("%d claims read tables whole %d times and %d rows of indexes; want at most 20 rows for each", rounds*each, whole, read)
+	}
+}
+
 // reads returns how often tables were read whole, and how many entries of indexes were read.
 func reads(t *testing.T, conn *pgx.Conn) (scans, rows int64) {
 	t.Helper()

@@ -111,9 +111,9 @@ SELECT v.n, w.taken, w.id::text, w.seq, w.state, w.attempt, w.digest::text, w.ev
 	coalesce((SELECT m.conversation_id::text FROM messages m WHERE w.id = v.id AND m.tenant = w.tenant AND m.id = w.id), '')
 FROM unnest($1::int[], $2::text[], $3::uuid[], $4::uuid[], $5::uuid[]) v (n, tenant, event_digest, message_digest, id),
 LATERAL (
-	SELECT 0 AS taken, r.* FROM receipts r WHERE r.tenant = v.tenant AND r.event_digest = v.event_digest
+	SELECT 0 AS taken, r.* FROM receipts r WHERE r.event_digest = v.event_digest
 	UNION ALL
-	SELECT 1, r.* FROM receipts r WHERE r.tenant = v.tenant AND r.message_digest = v.message_digest
+	SELECT 1, r.* FROM receipts r WHERE r.message_digest = v.message_digest
 	UNION ALL
 	SELECT 2, r.* FROM receipts r WHERE r.tenant = v.tenant AND r.id = v.id
 ) w

@@ -246,7 +246,7 @@ func (s *Store) pgCount(ctx context.Context, counts []ports.DeliveryCount) (done
 		WITH found AS MATERIALIZED (
 			SELECT r.tenant, r.id, v.n, v.attempt, v.place
 			FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[]) WITH ORDINALITY v (tenant, event, n, attempt, place)
-			JOIN receipts r ON r.tenant = v.tenant AND r.event_digest = v.event
+			JOIN receipts r ON r.event_digest = v.event
 			FOR UPDATE OF r SKIP LOCKED)
 		UPDATE receipts
 		SET deliveries = deliveries + found.n, vendor_attempt = greatest(vendor_attempt, found.attempt)
