@@ -48,7 +48,7 @@ func (p pgTarget) Run(step io.Reader) error {
 func (p pgTarget) SetVersion(version int, dirty bool) error {
 	text := pgVersions + `; DELETE FROM schema_migrations`
 	if version >= 0 || dirty {
-		text += fmt.Sprintf(`; INSERT INTO schema_migrations (version, dirty) VALUES (%d, %t)`, version, dirty)
+		text += fmt.Sprintf(`; INSERT INTO schema_migrations (version, dirty) VALUES (%d, %t)`, version, dirty) //nolint:gosec // a number and a truth value
 	}
 	_, err := p.db.ExecContext(context.Background(), text)
 	return err

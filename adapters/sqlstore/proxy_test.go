@@ -150,7 +150,7 @@ func (p *proxy) relay(l *link, from, to net.Conn, up bool) {
 		}
 		if rewrite != nil && up && !first {
 			m.body = rewrite(m)
-			raw = binary.BigEndian.AppendUint32([]byte{m.kind}, uint32(len(m.body)+4)) //nolint:gosec // it came with such a length
+			raw = binary.BigEndian.AppendUint32([]byte{m.kind}, uint32(len(m.body)+4))
 			raw = append(raw, m.body...)
 		}
 		first = false

@@ -76,7 +76,7 @@ func attributes(m message) []byte {
 
 // sized is a text as the protocol has it in parameters.
 func sized(s string) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...) //nolint:gosec // short texts
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)
 }
 
 // The test runs itself once for each mistake, in a process that must fail by the named promise.

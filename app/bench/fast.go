@@ -29,13 +29,13 @@ const (
 // beside looks of one command a call.
 func (b *bench) fast(ctx context.Context) (err error) {
 	url := b.redis.URL(fastDB)
-	writer, err := redis.New(redis.Config{URL: url, Timeout: generous})
+	writer, err := redis.New(redis.Config{URL: url, Timeout: generous}) //nolint:contextcheck // each call brings its own
 	if err != nil {
 		return err
 	}
 	defer writer.Close() //nolint:errcheck // the benchmark is over
 	// one that remembers nothing itself, so that each look goes to Redis
-	reader, err := redis.New(redis.Config{URL: url, Timeout: generous})
+	reader, err := redis.New(redis.Config{URL: url, Timeout: generous}) //nolint:contextcheck // each call brings its own
 	if err != nil {
 		return err
 	}

@@ -246,12 +246,7 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 	case repeatsHere:
 		j.First = repeated
 	case firstsOrdinary, firstsTuned, firsts:
-		switch m {
-		case firstsOrdinary:
-			to = a.ordinary
-		case firstsTuned:
-			to = a.tuned
-		}
+		to = map[measure]*contestant{firstsOrdinary: a.ordinary, firstsTuned: a.tuned, firsts: a.server}[m]
 		j.First, j.Events, j.Again = a.next, int(perSecond*d.Seconds()), false
 		a.next += j.Events
 	case repeatsElsewhere, measures:

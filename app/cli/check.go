@@ -110,7 +110,7 @@ func checkFast(ctx context.Context, cfg *config.Config, r *report) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	const key = "store.fast.url"
-	s, err := app.OpenFastStore(cfg, slog.New(slog.DiscardHandler))
+	s, err := app.OpenFastStore(cfg, slog.New(slog.DiscardHandler)) //nolint:contextcheck // each call brings its own
 	if err == nil && s != nil {
 		err = errors.Join(s.Ready(ctx), s.Close())
 	}
