@@ -60,6 +60,11 @@ func (b *bench) fillStores(ctx context.Context) error {
 		FROM (SELECT * FROM payloads LIMIT 1) p, generate_series($1::bigint * 22 / 28, $1::bigint) n`, b.fill); err != nil {
 		return fmt.Errorf("fill payloads: %w", err)
 	}
+	if _, err := c.Exec(ctx, `INSERT INTO messages (tenant, id, conversation_id)
+		SELECT c.tenant, `+older["id"]+`, c.ids[1 + n % cardinality(c.ids)]
+		FROM (SELECT tenant, array_agg(id) ids FROM conversations GROUP BY tenant LIMIT 1) c, generate_series(1, $1::bigint) n`, b.fill); err != nil {
+		return fmt.Errorf("fill messages: %w", err)
+	}
 	o, err := pgx.Connect(ctx, b.postgres.SuperDSN("ordinary"))
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -73,7 +78,7 @@ func (b *bench) fillStores(ctx context.Context) error {
 		return fmt.Errorf("fill deliveries: %w", err)
 	}
 	return errors.Join(
-		b.postgres.Exec(ctx, "admitone", "VACUUM ANALYZE receipts", "VACUUM ANALYZE payloads"),
+		b.postgres.Exec(ctx, "admitone", "VACUUM ANALYZE receipts", "VACUUM ANALYZE payloads", "VACUUM ANALYZE messages"),
 		b.postgres.Exec(ctx, "ordinary", "VACUUM ANALYZE deliveries", "CHECKPOINT"),
 	)
 }
