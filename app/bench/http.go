@@ -28,6 +28,7 @@ const (
 	repeatsHere      // of events that this instance has handled: it knows them itself
 	firstsOrdinary
 	firstsTuned
+	firstsOpen // without row-level security
 	firsts
 	measures
 )
@@ -35,7 +36,7 @@ const (
 func (m measure) String() string {
 	return [measures]string{
 		"L  no store", "O  duplicates", "duplicates, known to Redis", "duplicates, known in process", "O  first deliveries",
-		"T  first deliveries", "first deliveries",
+		"T  first deliveries", "first deliveries, tenants not kept apart", "first deliveries",
 	}[m]
 }
 
@@ -46,7 +47,7 @@ func (m measure) ordinary() (measure, bool) {
 		return repeatsOrdinary, true
 	case firsts:
 		return firstsOrdinary, true
-	case limit, repeatsOrdinary, firstsOrdinary, firstsTuned, measures:
+	case limit, repeatsOrdinary, firstsOrdinary, firstsTuned, firstsOpen, measures:
 	}
 	return 0, false
 }
@@ -245,11 +246,17 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		to = a.ordinary
 	case repeatsHere:
 		j.First = repeated
-	case firstsOrdinary, firstsTuned, firsts:
-		to = map[measure]*contestant{firstsOrdinary: a.ordinary, firstsTuned: a.tuned, firsts: a.server}[m]
+	case firstsOrdinary, firstsTuned, firstsOpen, firsts:
+		to = map[measure]*contestant{firstsOrdinary: a.ordinary, firstsTuned: a.tuned, firstsOpen: a.server, firsts: a.server}[m]
 		j.First, j.Events, j.Again = a.next, int(perSecond*d.Seconds()), false
 		a.next += j.Events
 	case repeatsElsewhere, measures:
+	}
+	if m == firstsOpen {
+		if err := a.secure(ctx, "DISABLE"); err != nil {
+			return s, err
+		}
+		defer func() { err = errors.Join(err, a.secure(ctx, "ENABLE")) }()
 	}
 	done := make(chan error, 1)
 	var began func()
@@ -271,7 +278,7 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		return s, err
 	}
 	ended := r.Elapsed
-	if m == firsts {
+	if m == firsts || m == firstsOpen {
 		if err := a.settle(ctx); err != nil {
 			return s, err
 		}
@@ -302,7 +309,7 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 		after.postgres, after.redis = before.postgres, before.redis
 	case repeatsOrdinary:
 		after.postgres = before.postgres
-	case repeatsElsewhere, repeatsHere, firstsOrdinary, firstsTuned, firsts, measures:
+	case repeatsElsewhere, repeatsHere, firstsOrdinary, firstsTuned, firstsOpen, firsts, measures:
 	}
 	return sample{
 		rate: float64(n) / r.Elapsed.Seconds(), settled: float64(n) / ended.Seconds(), p50: r.P50, p99: r.P99,
@@ -314,9 +321,27 @@ func (a *arena) turn(ctx context.Context, m measure, connections int, d time.Dur
 	}, nil
 }
 
+// secure turns row-level security on or off, under a server that took it to be on when it began.
+func (a *arena) secure(ctx context.Context, how string) error {
+	rows, err := a.watch.Query(ctx, `SELECT relname FROM pg_class WHERE relforcerowsecurity ORDER BY relname`)
+	if err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	for _, t := range tables {
+		if _, err := a.watch.Exec(ctx, "ALTER TABLE "+t+" "+how+" ROW LEVEL SECURITY"); err != nil {
+			return fmt.Errorf("row-level security of %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
 // wrong returns an error if the answers are not those that m is about.
 func wrong(m measure, r load.Result) error {
-	want := map[measure]string{repeatsElsewhere: "duplicate", repeatsHere: "duplicate", firsts: "admitted"}[m]
+	want := map[measure]string{repeatsElsewhere: "duplicate", repeatsHere: "duplicate", firstsOpen: "admitted", firsts: "admitted"}[m]
 	if want == "" {
 		want = "200"
 	}

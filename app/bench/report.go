@@ -96,13 +96,13 @@ func (b *bench) tellHTTP(stored string, all results) {
 			if o, ok := m.ordinary(); ok {
 				row[5] = ratio(ratios(s, r[o], rateOf))
 			}
-			if m == firsts {
+			if m == firsts || m == firstsOpen {
 				row[6] = count(medianOf(s, func(s sample) float64 { return s.settled }))
 			}
 			if refused := medianOf(s, func(s sample) float64 { return s.refused }); refused > 0 {
 				row[7] = ratio(100 * refused)
 			}
-			if m == firsts || m == firstsOrdinary || m == firstsTuned {
+			if m != repeatsElsewhere && m != repeatsHere && m != repeatsOrdinary && m != limit {
 				row[8] = ratio(medianOf(s, func(s sample) float64 { return s.commits }))
 			}
 			for _, part := range []func(sample) time.Duration{
@@ -151,6 +151,7 @@ func (b *bench) promiseHTTP(stored string, r *[measures][]sample) {
 		against(limit, "L", p.toL)
 		against(o, "O", p.toO)
 		if p.m == firsts {
+			against(firstsOpen, "without row-level security", 0.9)
 			p.isNote = true
 			against(firstsTuned, "T", 0)
 		}
