@@ -24,7 +24,7 @@ func BenchmarkTransactionsOfEveryone(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = s.Close() })
-		fill(b, db, tenants)
+		manyTenants(b, db, tenants)
 		for name, do := range map[string]func() error{
 			"sweep": func() error {
 				_, err1 := s.TakeUp(b.Context(), "idle", func(string) bool { return true }, 64, time.Minute)
@@ -55,8 +55,8 @@ func BenchmarkTransactionsOfEveryone(b *testing.B) {
 	}
 }
 
-// fill makes receipts of tenants t1, t2, …: ten handled ones each, and the oldest hundred of all wait.
-func fill(b *testing.B, db servertest.PostgresDatabase, tenants int) {
+// manyTenants makes receipts of tenants t1, t2, …: ten handled ones each, and the oldest hundred of all wait.
+func manyTenants(b *testing.B, db servertest.PostgresDatabase, tenants int) {
 	b.Helper()
 	conn, err := pgx.Connect(b.Context(), db.SuperDSN)
 	if err != nil {
@@ -72,7 +72,8 @@ func fill(b *testing.B, db servertest.PostgresDatabase, tenants int) {
 				0, 1, 0, now(), now(), 'idle', '', CASE WHEN i < 100 THEN i END
 			FROM generate_series(0, greatest(10 * %[1]d, 200)) i`, tenants),
 		`INSERT INTO instances VALUES ('idle', now() + interval '1 hour')`,
-		`VACUUM ANALYZE receipts`, `ANALYZE tenants`,
+		`VACUUM ANALYZE receipts`,
+		`ANALYZE tenants`,
 	} {
 		if _, err := conn.Exec(b.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			b.Fatal(err)
