@@ -106,18 +106,13 @@ func (s *Store) Conversations(ctx context.Context, f ports.ConversationFilter) (
 		cond, args = cond+" AND c.id < ?", append(args, s.id(id.String()))
 	}
 	var rows []conversationRow
-	err := s.reads(ctx, of(tenants...), func(tx *gorm.DB) error {
-		for _, t := range tenants {
-			args[0] = t
-			var some []conversationRow
-			err := tx.Raw(`SELECT `+conversationColumns+` FROM conversations c WHERE `+cond+` ORDER BY c.id DESC LIMIT ?`,
-				append(args, limit+1)...).Scan(&some).Error
-			if err != nil {
-				return err
-			}
-			rows = newest(rows, some, limit+1)
-		}
-		return nil
+	err := s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
+		args[0] = tenant
+		var some []conversationRow
+		err := tx.Raw(`SELECT `+conversationColumns+` FROM conversations c WHERE `+cond+` ORDER BY c.id DESC LIMIT ?`,
+			append(args, limit+1)...).Scan(&some).Error
+		rows = newest(rows, some, limit+1)
+		return err
 	})
 	if err != nil {
 		return ports.ConversationPage{}, classify(err)

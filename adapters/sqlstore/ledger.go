@@ -77,19 +77,14 @@ func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error
 	}
 	// the newest of each tenant come from the primary key, and of these the newest make the page
 	var rows []receiptRow
-	err := s.reads(ctx, of(tenants...), func(tx *gorm.DB) error {
-		for _, t := range tenants {
-			f.Tenant = t
-			cond, args := s.where(f)
-			var some []receiptRow
-			err := tx.Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE `+cond+` ORDER BY r.tenant, r.id DESC LIMIT ?`,
-				append(args, limit+1)...).Scan(&some).Error
-			if err != nil {
-				return err
-			}
-			rows = newest(rows, some, limit+1)
-		}
-		return nil
+	err := s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
+		f.Tenant = tenant
+		cond, args := s.where(f)
+		var some []receiptRow
+		err := tx.Raw(`SELECT `+receiptColumns+` FROM receipts r WHERE `+cond+` ORDER BY r.tenant, r.id DESC LIMIT ?`,
+			append(args, limit+1)...).Scan(&some).Error
+		rows = newest(rows, some, limit+1)
+		return err
 	})
 	if err != nil {
 		return ports.Page{}, classify(err)

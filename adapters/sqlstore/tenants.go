@@ -78,6 +78,28 @@ func (s *Store) reads(ctx context.Context, v voice, do func(tx *gorm.DB) error) 
 	return s.speaks(s.read.WithContext(ctx), v, do)
 }
 
+// readsEach runs do for each of tenants, in one transaction that speaks for one after the other. What
+// is said is read by each statement, so to speak for all in each would cost the square of their
+// number.
+func (s *Store) readsEach(ctx context.Context, tenants []string, do func(tx *gorm.DB, tenant string) error) error {
+	if len(tenants) == 0 {
+		return nil
+	}
+	return s.reads(ctx, of(tenants[0]), func(tx *gorm.DB) error {
+		for i, t := range tenants {
+			if i > 0 && s.dialect == migrations.Postgres {
+				if err := tx.Exec(speak, of(t).json()).Error; err != nil {
+					return err
+				}
+			}
+			if err := do(tx, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // writes runs do in a transaction that speaks for v, and commits what it did unless it returns
 // an error.
 func (s *Store) writes(ctx context.Context, v voice, do func(tx *gorm.DB) error) error {
