@@ -158,9 +158,10 @@ type admission struct {
 	key          domain.Key
 	digest       domain.Digest // of key
 	verdict      domain.Verdict
-	reserved     bool // holds a place in the queue
-	unseen       bool // the fast store said that it does not know the event
-	apart        int  // conflicts that it was admitted apart from
+	reserved     bool   // holds a place in the queue
+	shut         string // why its installation turns the delivery away
+	unseen       bool   // the fast store said that it does not know the event
+	apart        int    // conflicts that it was admitted apart from
 }
 
 // admit gives each event of a batch its verdict and makes the answer. fault tells why the batch
@@ -169,7 +170,7 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 	var one [1]admission
 	all := one[:0]
 	for _, ev := range batch.Events {
-		all = append(all, e.resolve(ctx, d, ev))
+		all = append(all, e.resolve(ctx, d, ev, all))
 	}
 	keep := false
 	if e.draining.Load() {
@@ -191,21 +192,27 @@ func (e *Engine) admit(ctx context.Context, d door, in ports.Delivery, batch cha
 	return e.answer(d, in.Channel, batch, all, keep)
 }
 
-// resolve finds whose event ev is. What is nobody's here is ignored.
-func (e *Engine) resolve(ctx context.Context, d door, ev domain.Event) admission {
+// resolve finds whose event ev is, of a delivery in which before stood before it. What is nobody's
+// here is ignored.
+func (e *Engine) resolve(ctx context.Context, d door, ev domain.Event, before []admission) admission {
 	a := admission{event: ev, installation: d.installation}
 	if d.installation == nil {
 		in, err := e.Installations.ByAccount(ctx, d.channel.Name, ev.Account)
-		why := e.shut(in)
-		if errors.Is(err, domain.ErrUnavailable) {
-			why = "look_up"
+		a.installation = in
+		switch i := slices.IndexFunc(before, func(b admission) bool { return b.installation == in }); {
+		case errors.Is(err, domain.ErrUnavailable):
+			a.shut = "look_up"
+		case in == nil:
+		case i >= 0: // a rate limit is of deliveries: else one with more events would never be let in whole
+			a.shut = before[i].shut
+		default:
+			a.shut = e.shut(in)
 		}
-		if why != "" {
-			e.Metrics.Refusals.WithLabelValues(d.channel.Name, why).Inc()
+		if a.shut != "" {
+			e.Metrics.Refusals.WithLabelValues(d.channel.Name, a.shut).Inc()
 			a.verdict = domain.Refused
 			return a
 		}
-		a.installation = in
 	} else if ev.Account != "" && ev.Account != d.installation.Account {
 		a.installation = nil
 	}

@@ -96,8 +96,15 @@ func (k *kept) WatchInstallations(ctx context.Context, changed func(string)) {
 	}
 }
 
-func (*kept) Installations(context.Context, ports.InstallationFilter) (ports.InstallationPage, error) {
-	return ports.InstallationPage{}, nil
+func (k *kept) Installations(_ context.Context, f ports.InstallationFilter) (page ports.InstallationPage, _ error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, in := range k.m {
+		if in.Channel == f.Channel {
+			page.Installations = append(page.Installations, in)
+		}
+	}
+	return page, nil
 }
 
 func (*kept) AddInstallation(_ context.Context, in ports.Installation) (ports.Installation, error) {
@@ -369,6 +376,93 @@ func TestReceiptsWaitWhileTheirInstallationCanNotBeLookedUp(t *testing.T) {
 		if got := b.app.events(); !sameSet(got, []string{"1", "2"}) {
 			t.Errorf("dispatched %v; want both", got)
 		}
+	})
+}
+
+// However much one installation has left whose secrets can't be decrypted here, what others have
+// left is decided on, taken up and tried again.
+func TestInstallationThatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		for i := range 150 { // more than are looked at in one go
+			s.leaves("stuck"+strconv.Itoa(i), "", domain.AtLeastOnce, domain.Claimed)
+		}
+		s.leaves("stuck", "", domain.AtLeastOnce, domain.Dispatching)
+		s.look(func() {
+			for _, r := range s.receipts {
+				r.Installation = "three"
+			}
+		})
+		s.leaves("claimed", "", domain.AtLeastOnce, domain.Claimed)
+		s.leaves("due", "", domain.AtLeastOnce, domain.Retrying)
+		s.leaves("begun", "", domain.AtLeastOnce, domain.Dispatching)
+		k := newKept(three())
+		k.fails(errors.New("sealed with another key"))
+		b := newBench(t, setup{store: s, kept: k}).start()
+		defer b.stop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := b.app.events(); !sameSet(got, []string{"claimed", "due", "begun"}) {
+			t.Errorf("dispatched %v; want what others left, and that alone", got)
+		}
+		if n := k.lookUps(); n > 200 {
+			t.Errorf("%d look-ups in a minute; want one for all it has left, each time", n)
+		}
+		k.fails(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := len(b.app.events()); got != 154 {
+			t.Errorf("dispatched %d; want all 154", got)
+		}
+	})
+}
+
+func TestJournalIsNotHeldUpByAnInstallationThatCanNotBeLookedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in := three()
+		in.Channel = "shy"
+		j := &journal{size: 10}
+		k := newKept(in)
+		b := newBench(t, setup{journal: j, kept: k}).start()
+		defer b.stop()
+		b.store.fails(func(string) error { return domain.ErrUnavailable })
+		for i, id := range []string{"three", "once"} {
+			if a := b.sendsTo("shy", id, "id="+strconv.Itoa(i)); a.Verdict != "admitted" {
+				t.Fatalf("%s: %q", id, a.Verdict)
+			}
+		}
+		k.fails(errors.New("sealed with another key"))
+		k.change(in, false) // it is at hand no more
+		b.store.fails(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if got := b.app.events(); !slices.Equal(got, []string{"1"}) || j.Len() != 1 {
+			t.Errorf("dispatched %v, %d are journalled; want what can be looked up dispatched, and the other kept", got, j.Len())
+		}
+		k.fails(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if got := b.app.events(); !slices.Equal(got, []string{"1", "0"}) || j.Len() != 0 {
+			t.Errorf("dispatched %v, %d are journalled; want both dispatched", got, j.Len())
+		}
+	})
+}
+
+// A delivery with more events than deliveries are let in at once is let in whole: it is one.
+func TestRateLimitIsOfDeliveries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(three())
+		b := newBench(t, setup{kept: k, opens: opens(func(p *domain.ClaimPolicy) { p.RateLimit = 2 })}).start()
+		defer b.stop()
+		const batch = "id=%[1]d1 to=a9\nid=%[1]d2 to=nobody\nid=%[1]d3 to=a9\nid=%[1]d4 to=a1\nid=%[1]d5 to=a9"
+		b.wantsAt("", 200, "admitted=4,ignored=1", fmt.Sprintf(batch, 1))
+		b.wantsAt("", 200, "admitted=4,ignored=1", fmt.Sprintf(batch, 2))
+		b.wantsAt("", 503, "admitted=1,ignored=1,refused=3", fmt.Sprintf(batch, 3))
+		time.Sleep(time.Second)
+		b.wantsAt("", 200, "admitted=3,duplicate=1,ignored=1", fmt.Sprintf(batch, 3))
 	})
 }
 

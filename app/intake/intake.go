@@ -80,6 +80,7 @@ type Engine struct {
 	nudged    chan struct{} // the sweep is wanted before its time
 	pruneDue  chan struct{}
 	settled   atomic.Int64
+	stuck     map[string]time.Time // of the sweep alone: claimed receipts that it leaves alone, until when
 
 	life     context.Context //nolint:containedctx // the loops' and the workers', ended by Close
 	end      context.CancelFunc
@@ -110,6 +111,7 @@ func New(p Params) (*Engine, error) {
 		confined: make(chan struct{}, confining),
 		settles:  make(chan attempt),
 		late:     make(chan struct{}, p.Config.Workers),
+		stuck:    map[string]time.Time{},
 	}
 	for _, c := range p.Channels {
 		e.channels[c.Name] = c

@@ -3,6 +3,8 @@ package intake
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/admitone/admitone/domain"
@@ -95,9 +97,9 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 	if err != nil || len(entries) == 0 {
 		return false, err
 	}
-	of, err := e.installationsOf(ctx, entries)
-	if err != nil {
-		return false, err
+	entries, of, failed := e.installationsOf(ctx, entries)
+	if len(entries) == 0 {
+		return false, failed
 	}
 	receipts := make([]domain.Receipt, len(entries))
 	for i, entry := range entries {
@@ -143,19 +145,26 @@ func (e *Engine) drainSome(ctx context.Context) (more bool, err error) {
 			done = append(done, back...)
 		}
 	}
-	return err == nil && len(back) == 0, errors.Join(err, e.Journal.Remove(ctx, done))
+	return err == nil && failed == nil && len(back) == 0, errors.Join(err, failed, e.Journal.Remove(ctx, done))
 }
 
-// installationsOf returns the installation of each entry.
-func (e *Engine) installationsOf(ctx context.Context, entries []ports.JournalEntry) ([]*Installation, error) {
-	of := make([]*Installation, len(entries))
-	for i, entry := range entries {
-		var err error
-		if of[i], err = e.installationOf(ctx, entry.Receipt); err != nil {
-			return nil, err
+// installationsOf returns the entries whose installation can be looked up, with that of each, and
+// why others can't. These stay where they are and hold up no other.
+func (e *Engine) installationsOf(ctx context.Context, entries []ports.JournalEntry) (known []ports.JournalEntry, of []*Installation, err error) {
+	failed := map[string]error{} // by installation
+	for _, entry := range entries {
+		id := entry.Receipt.Installation
+		if failed[id] != nil {
+			continue
 		}
+		in, err := e.installationOf(ctx, entry.Receipt)
+		if err != nil {
+			failed[id] = err
+			continue
+		}
+		known, of = append(known, entry), append(of, in)
 	}
-	return of, nil
+	return known, of, errors.Join(slices.Collect(maps.Values(failed))...)
 }
 
 // tellApart claims r under an id of its own if the claim c was lost to another event of the

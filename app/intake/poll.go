@@ -286,7 +286,7 @@ func (p *poller) claimPolled(ctx context.Context, in *Installation, items []chan
 		if item.Event.ID == "" {
 			return errors.New("a polled event has no id")
 		}
-		all[i] = p.resolve(ctx, d, item.Event)
+		all[i] = p.resolve(ctx, d, item.Event, nil)
 	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		if err := p.room(ctx); err != nil {

@@ -507,6 +507,31 @@ func TestManyAccountsArePolledOnTime(t *testing.T) {
 	})
 }
 
+// The list of what is polled is read again after a change alone: what could not be looked up at
+// that moment must not be missing until then.
+func TestKeptAccountIsPolledThoughItsLookUpFailedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := new(feed)
+		f.put("1")
+		k := newKept(ports.Installation{ID: "three", Tenant: "initech", Channel: "fed", Account: "a9"})
+		k.fails(domain.ErrUnavailable)
+		b := newBench(t, setup{polls: newPolls(), kept: k, opens: func(in ports.Installation) (intake.Installation, error) {
+			opened := polledAs(in.Account, f)
+			opened.ID, opened.Tenant = in.ID, in.Tenant
+			return opened, nil
+		}}).start()
+		defer b.stop()
+		time.Sleep(time.Second)
+		k.fails(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := b.app.events(); !slices.Equal(got, []string{"1"}) {
+			t.Errorf("dispatched %v; want what the account holds", got)
+		}
+	})
+}
+
 func TestWebhookPathOfAPolledChannelIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := withFeeds(t, setup{}, newPolls(), map[string]*feed{"desk": new(feed)})

@@ -50,7 +50,8 @@ func (d *Directory) polled(ctx context.Context, polledChannels []string, before 
 }
 
 // eachKept calls do with each installation of a channel that the database has. One that can't
-// be opened is passed over: a look-up tells why in the log.
+// be opened is passed over: a look-up tells why in the log. One whose look-up failed for another
+// reason is opened as it was listed: the list is not read again before something changes.
 func (d *Directory) eachKept(ctx context.Context, channel string, do func(*Installation)) error {
 	for f := (ports.InstallationFilter{Channel: channel, Limit: 1000}); ; {
 		page, err := d.kept.Installations(ctx, f)
@@ -64,6 +65,10 @@ func (d *Directory) eachKept(ctx context.Context, channel string, do func(*Insta
 			case errors.Is(err, domain.ErrNotInstalled) || row.Unreadable:
 			case ctx.Err() != nil:
 				return err
+			default:
+				if in, err := d.open(row); err == nil {
+					do(&in)
+				}
 			}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {

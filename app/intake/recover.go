@@ -3,6 +3,8 @@ package intake
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/admitone/admitone/domain"
@@ -14,6 +16,8 @@ const (
 	sweepLimit = 100
 	pruneLimit = 1000
 	pruneLease = 2 * pruneEvery
+	// stuckFor is how long a claimed receipt is left alone whose installation could not be looked up.
+	stuckFor = 15 * time.Second
 )
 
 // sweep takes up what nobody is at work on: it closes dispatches whose lease ran out, and
@@ -28,8 +32,10 @@ func (e *Engine) sweep(ctx context.Context) {
 	}
 }
 
-// expire decides on receipts whose holder let the lease run out.
+// expire decides on receipts whose holder let the lease run out. One whose installation can't be
+// looked up holds up no other.
 func (e *Engine) expire(ctx context.Context) error {
+	var failed error
 	for {
 		expired, err := e.DurableStore.Expired(ctx, sweepLimit)
 		if err != nil {
@@ -38,7 +44,8 @@ func (e *Engine) expire(ctx context.Context) error {
 		for _, r := range expired {
 			in, err := e.installationOf(ctx, r)
 			if err != nil {
-				return err
+				failed = err
+				continue
 			}
 			step := e.policyOf(in).AfterExpiry(r.Guarantee, r.Attempt, time.Now())
 			err = e.DurableStore.Expire(ctx, r, step, "the lease ran out while it was being dispatched")
@@ -51,29 +58,38 @@ func (e *Engine) expire(ctx context.Context) error {
 					"platform", r.Key.Platform, "attempt", r.Attempt, "holder", r.Holder, "state", step.State)
 			}
 		}
-		if len(expired) < sweepLimit {
-			return nil
+		if failed != nil || len(expired) < sweepLimit {
+			return failed
 		}
 	}
 }
 
-// takeUp fills the queue with what waits for somebody.
+// takeUp fills the queue with what waits for somebody. What can't be told where it goes is left
+// alone for a while, so that it holds up no other: a retrying receipt by its reservation, a claimed
+// one because this instance, which holds it now, says that it knows it.
 func (e *Engine) takeUp(ctx context.Context) error {
+	maps.DeleteFunc(e.stuck, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
+	mine := func(id string) bool { return e.queue.knows(id) || !e.stuck[id].IsZero() }
+	failed := map[string]error{} // by installation
 	for {
 		places := e.queue.reserve("", sweepLimit)
 		if places == 0 {
-			return nil
+			return errors.Join(slices.Collect(maps.Values(failed))...)
 		}
-		receipts, err := e.DurableStore.TakeUp(ctx, e.holder, e.queue.knows, places, e.Installations.Default.Lease)
+		receipts, err := e.DurableStore.TakeUp(ctx, e.holder, mine, places, e.Installations.Default.Lease)
 		if err != nil {
 			e.queue.release("", places)
 			return err
 		}
-		var failed error
 		for _, r := range receipts {
-			in, err := e.installationOf(ctx, r)
+			var in *Installation
+			err := failed[r.Installation]
+			if err == nil {
+				in, err = e.installationOf(ctx, r)
+			}
 			if err != nil {
-				failed = err // this instance does not know r, so that the next look round finds it again
+				failed[r.Installation] = err
+				e.stuck[r.ID] = time.Now().Add(stuckFor)
 				e.queue.release("", 1)
 				continue
 			}
@@ -81,8 +97,8 @@ func (e *Engine) takeUp(ctx context.Context) error {
 			e.queue.push(&item{receipt: r, installation: in, numbered: true})
 		}
 		e.queue.release("", places-len(receipts))
-		if failed != nil || len(receipts) < places {
-			return failed
+		if len(receipts) < places {
+			return errors.Join(slices.Collect(maps.Values(failed))...)
 		}
 	}
 }
