@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,6 +55,10 @@ func positionOf(c domain.Checkpoint) string { return fmt.Sprintf("%020d", c.Posi
 // EnterPolls implements ports.PollStore.
 func (s *Store) EnterPolls(ctx context.Context, accounts []ports.PollAccount) error {
 	const chunk = 500
+	// in one order, so that of two instances which enter the same accounts none waits crosswise
+	accounts = slices.SortedFunc(slices.Values(accounts), func(a, b ports.PollAccount) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Account, b.Account))
+	})
 	for batch := range slices.Chunk(accounts, chunk) {
 		var values []string
 		var args []any
