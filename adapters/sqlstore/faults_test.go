@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -455,5 +456,50 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 				t.Errorf("%s: claim %d answered won %t and is stored %t", c.Dialect, i, won[i], all[r.ID])
 			}
 		}
+	}
+}
+
+// A begin waits for an earlier event of its conversation; the connection is cut while the store
+// reads what kept it; and by its next try that event has ended. What the first try read, or could
+// not read, is not the answer to the second.
+func TestBeginThatIsCarriedOutAtTheSecondTryIsNotFenced(t *testing.T) {
+	t.Parallel()
+	c := pgConfig(t)
+	direct := open(t, c)
+	p := newProxy(t, c.DSN)
+	c.DSN, c.Migrate = p.DSN, false
+	s := open(t, c)
+	earlier, later := receipt("earlier"), receipt("later")
+	later.Conversation = earlier.Conversation
+	for _, r := range []domain.Receipt{earlier, later} {
+		if got := claim(t.Context(), direct, r); !got.Won {
+			t.Fatal(got.Err)
+		}
+	}
+	n, err := direct.Begin(t.Context(), refOf(earlier), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier.Attempt = n
+	var once sync.Once
+	cuts := 0
+	p.set(func(_ *link, m message) (v verdict) {
+		v = pass
+		if m.kind == 'P' && bytes.Contains(m.body, []byte("r.state, r.holder, r.attempt")) {
+			once.Do(func() {
+				v = cut
+				cuts++
+				if err := direct.Settle(t.Context(), ports.Settlement{Ref: refOf(earlier), Step: domain.Step{State: domain.Handled}}); err != nil {
+					t.Errorf("Settle = %v; want nil", err)
+				}
+			})
+		}
+		return v
+	}, nil)
+	if n, err := s.Begin(within(t, 20*time.Second), refOf(later), time.Minute); err != nil || n != 1 {
+		t.Errorf("Begin = %d, %v; want the first attempt", n, err)
+	}
+	if cuts != 1 {
+		t.Errorf("the connection was cut %d times; want once", cuts)
 	}
 }

@@ -210,6 +210,7 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 	var lost, unsettled []*op
 	for _, o := range claims {
 		if seq, ok := rows.numbers[claimRows][t.ids[o]]; ok {
+			o.err = nil
 			o.claim.Seq, o.claim.ConversationID = seq, rows.conversation(t.ids[o])
 			o.won = ports.Claim{Won: true, Receipt: *o.claim}
 			continue
@@ -221,7 +222,7 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 			unsettled = append(unsettled, o)
 			continue
 		}
-		o.attempt = o.begin.ref.Attempt + 1
+		o.attempt, o.err = o.begin.ref.Attempt+1, nil // whatever an earlier try had read
 	}
 	for _, o := range settles {
 		kind := unhandledRows
@@ -230,7 +231,9 @@ func (p *pgCommitter) transact(ctx context.Context, c *pgx.Conn, ops []*op) erro
 		}
 		if !t.carriedOut(o, rows.numbers[kind]) {
 			unsettled = append(unsettled, o)
+			continue
 		}
+		o.err = nil
 	}
 	err = errors.Join(readWinners(ctx, c, lost), readStanding(ctx, c, unsettled))
 	late := map[*op]bool{}
@@ -396,18 +399,23 @@ func readStanding(ctx context.Context, c *pgx.Conn, ops []*op) error {
 		ref := o.ref()
 		ns[i], tenants[i], ids[i] = int32(i), ref.Tenant, ref.ID
 	}
-	for _, o := range ops {
-		o.err = domain.ErrFenced
-	}
-	return ask(ctx, c, of(tenants...), pgStanding, []any{ns, tenants, ids}, func(rows pgx.Rows) error {
+	found := make([]bool, len(ops))
+	err := ask(ctx, c, of(tenants...), pgStanding, []any{ns, tenants, ids}, func(rows pgx.Rows) error {
 		var n, attempt int
 		var state, holder string
 		if err := rows.Scan(&n, &state, &holder, &attempt); err != nil {
 			return err
 		}
+		found[n] = true
 		ops[n].stand(domain.State(state), holder, attempt)
 		return nil
 	})
+	for i, o := range ops {
+		if !found[i] {
+			o.err = domain.ErrFenced
+		}
+	}
+	return err
 }
 
 func (o *op) ref() ports.Ref {
