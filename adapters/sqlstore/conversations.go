@@ -207,14 +207,10 @@ func (s *Store) findConversation(ctx context.Context, id string) (conversationRo
 	if err != nil {
 		return conversationRow{}, domain.ErrNoConversation
 	}
-	tenants, err := s.Tenants(ctx)
-	if err != nil {
-		return conversationRow{}, err
-	}
 	var rows []conversationRow
-	err = s.reads(ctx, of(tenants...), func(tx *gorm.DB) error {
-		return tx.Raw(`SELECT `+conversationColumns+` FROM conversations c WHERE c.tenant IN ? AND c.id = ?`,
-			tenants, s.id(u.String())).Scan(&rows).Error
+	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		return tx.Raw(`SELECT `+conversationColumns+` FROM tenants t CROSS JOIN conversations c WHERE c.tenant = t.tenant AND c.id = ?`,
+			s.id(u.String())).Scan(&rows).Error
 	})
 	if err != nil {
 		return conversationRow{}, classify(err)
