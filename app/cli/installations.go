@@ -252,7 +252,7 @@ func newInstallationsAdd() *cobra.Command {
 		Short: "Keep a new installation",
 		Long: `Keep a new installation. Every instance receives for it within a second, at /in/CHANNEL/ID. Its
 secrets are encrypted with store.durable.secret_key and never shown again.`,
-		Example: `  admitone installations add acme-slack --tenant acme --channel slack --account T0ACME001 \
+		Example: `  admitone installations add acme-slack --tenant acme --channel slack --account T0ACME002 \
       --secret signing_secret=file:/run/secrets/acme-slack --policy guarantee=at-least-once`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ type Server struct {
 	MaxBody Size `yaml:"max_body"`
 	// How long a server that is told to stop finishes what is running.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
-	// Secret. What the admin API and the console ask for. Needed unless `admin_listen` is loopback.
+	// Secret. What the admin API asks for. Needed unless `admin_listen` is loopback.
 	AdminToken Secret `yaml:"admin_token"`
 }
 

@@ -65,7 +65,7 @@ func (c *Config) findServer(tell teller) {
 		}
 	}
 	if !c.Server.AdminToken.Set() {
-		tell(SeverityNote, "server.admin_token", "not set: everybody on this machine may use the admin API and the console")
+		tell(SeverityNote, "server.admin_token", "not set: everybody on this machine may use the admin API")
 	}
 	if t := c.Dispatch.timeout(); c.Server.DrainTimeout < t {
 		tell(SeverityWarning, "server.drain_timeout", "shorter than dispatch.http.timeout (%s): a stop may cut a dispatch off, whose outcome is then unknown", t)

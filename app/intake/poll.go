@@ -247,7 +247,7 @@ func (p *poller) failed(poll ports.Poll, err error) (condition domain.PollCondit
 
 // tell logs what has changed: an account that goes on failing is no news.
 func (p *poller) tell(in *Installation, poll ports.Poll, end ports.PollEnd) {
-	switch args := []any{"installation", in.ID, "channel", in.Channel, "reason", end.Reason, "next_in", end.Wait}; {
+	switch args := []any{"installation", in.ID, "channel", in.Channel, "reason", end.Reason, "next_in", end.Wait.String()}; {
 	case end.Condition == poll.Condition && poll.Failures > 0:
 		p.Logger.Debug("an account still can't be polled", args...)
 	case end.Condition == domain.PollFails && end.Reason != "":
