@@ -254,12 +254,12 @@ func (d *Directory) watch(ctx context.Context) {
 	}
 }
 
-// each calls visit with the installations of a tenant that may have a policy of their own, in no
-// order. Those that can't be opened here have the default's.
-func (d *Directory) each(ctx context.Context, tenant string, visit func(*Installation)) error {
+// each calls visit with the policies of the installations of a tenant that may have one of their
+// own, in no order: with nil if it can't be told here.
+func (d *Directory) each(ctx context.Context, tenant string, visit func(id string, policy *domain.ClaimPolicy)) error {
 	for _, in := range d.byID {
 		if in.Tenant == tenant {
-			visit(in)
+			visit(in.ID, &in.Policy)
 		}
 	}
 	if d.kept == nil {
@@ -274,9 +274,12 @@ func (d *Directory) each(ctx context.Context, tenant string, visit func(*Install
 			if _, taken := d.byID[row.ID]; taken {
 				continue
 			}
-			if in, err := d.open(row); err == nil {
-				visit(&in)
+			in, err := d.open(row)
+			if err != nil {
+				visit(row.ID, nil)
+				continue
 			}
+			visit(in.ID, &in.Policy)
 		}
 		if f.Cursor = page.Next; page.Next == "" {
 			return nil

@@ -147,21 +147,24 @@ func (e *Engine) pruneScope(ctx context.Context, scope ports.PruneScope) error {
 }
 
 // pruneScopes says what is old of a tenant at now: the installations that have the default's
-// retention together, each other one by itself.
+// retention together, each other one by itself. Of one whose retention can't be told here, as its
+// key is missing, nothing is old: it may be to keep longer than the default.
 func (d *Directory) pruneScopes(ctx context.Context, tenant string, now time.Time) ([]ports.PruneScope, error) {
 	scope := func(p domain.ClaimPolicy) ports.PruneScope {
 		return ports.PruneScope{Tenant: tenant, Receipts: now.Add(-p.Retention), Payloads: now.Add(-p.PayloadRetention)}
 	}
 	rest := scope(d.Default)
 	var scopes []ports.PruneScope
-	err := d.each(ctx, tenant, func(in *Installation) {
-		if in.Policy.Retention == d.Default.Retention && in.Policy.PayloadRetention == d.Default.PayloadRetention {
+	err := d.each(ctx, tenant, func(id string, p *domain.ClaimPolicy) {
+		if p != nil && p.Retention == d.Default.Retention && p.PayloadRetention == d.Default.PayloadRetention {
 			return
 		}
-		own := scope(in.Policy)
-		own.Only = []string{in.ID}
-		scopes = append(scopes, own)
-		rest.Except = append(rest.Except, in.ID)
+		rest.Except = append(rest.Except, id)
+		if p != nil {
+			own := scope(*p)
+			own.Only = []string{id}
+			scopes = append(scopes, own)
+		}
 	})
 	return append(scopes, rest), err
 }

@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,27 @@ func TestPruneKeepsToEachInstallationsRetention(t *testing.T) {
 		if got := len(pruned); got != len(want) {
 			t.Errorf("%d scopes were pruned; want %d: %+v", got, len(want), pruned)
 		}
+	})
+}
+
+// Its policy may say to keep longer than the default does.
+func TestNothingIsPrunedOfAnInstallationThatCanNotBeOpened(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{
+			kept: newKept(ports.Installation{ID: "sealed", Tenant: "acme"}),
+			opens: func(ports.Installation) (intake.Installation, error) {
+				return intake.Installation{}, errors.New("no key")
+			},
+		}).start()
+		defer b.stop()
+		b.store.look(func() { b.store.tenants = []string{"acme"} })
+		time.Sleep(90 * time.Second)
+		b.store.look(func() {
+			if len(b.store.pruned) != 1 || !slices.Equal(b.store.pruned[0].Except, []string{"sealed"}) {
+				t.Errorf("pruned %+v; want everything but the installation that can't be opened", b.store.pruned)
+			}
+		})
 	})
 }
 
