@@ -411,6 +411,41 @@ func TestQuarantineIsBoundedAndShortLived(t *testing.T) {
 }
 
 // Whoever reads the database, its files or a dump finds neither secrets nor what was confined.
+func TestWhatALostKeySealedHidesNothingInQuarantine(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, c sqlstore.Config) {
+		old := open(t, c)
+		add(t, old, ports.Installation{ID: "acme-slack", Tenant: "acme", Channel: "slack", Account: "T0ACME001"})
+		c.SecretKeys = []string{key('b')}
+		s := open(t, c)
+		var want []string
+		for _, in := range []*sqlstore.Store{s, old, old, old, old, old, s, old, s} {
+			q := confined(t, "body")
+			if kept, err := in.Confine(t.Context(), q, 10); err != nil || !kept {
+				t.Fatalf("Confine = %t, %v; want it kept", kept, err)
+			}
+			if in == s {
+				want = append(want, q.ID)
+			}
+		}
+		for after, rest := "", want; ; {
+			page, err := s.Confined(t.Context(), "acme", "acme-slack", after, 2)
+			if err != nil || len(page) != min(2, len(rest)) {
+				t.Fatalf("Confined(after %q) = %d, %v; want %d", after, len(page), err, min(2, len(rest)))
+			}
+			if len(page) == 0 {
+				return
+			}
+			for i, q := range page {
+				if q.ID != rest[i] {
+					t.Errorf("Confined(after %q) has %s at %d; want %s", after, q.ID, i, rest[i])
+				}
+			}
+			after, rest = page[len(page)-1].ID, rest[len(page):]
+		}
+	})
+}
+
 func TestNoSecretStandsInTheDatabase(t *testing.T) {
 	t.Parallel()
 	const body = "words that a customer wrote"

@@ -60,33 +60,46 @@ func (s *Store) asBytes() string {
 	return ""
 }
 
-// Confined implements ports.Quarantine. What was sealed with a key that is gone is left out.
+// Confined implements ports.Quarantine. What was sealed with a key that is gone is passed over.
 func (s *Store) Confined(ctx context.Context, tenant, installation, after string, limit int) ([]ports.Confined, error) {
+	var out []ports.Confined
+	for limit > 0 {
+		rows, err := s.confinedRows(ctx, tenant, installation, after, limit)
+		if err != nil {
+			return nil, classify(err)
+		}
+		for _, r := range rows {
+			c := ports.Confined{ID: r.ID, Tenant: r.Tenant, Until: r.Until.UTC()}
+			plain, err := s.keys.open(r.KeyID, r.Sealed, r.place()...)
+			if err == nil {
+				err = json.Unmarshal(plain, &c.Delivery)
+			}
+			if err == nil {
+				out = append(out, c)
+			}
+			if after = r.ID; len(out) == limit {
+				return out, nil
+			}
+		}
+		if len(rows) < limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// confinedRows returns at most limit rows behind the one with the id after, sealed as they are.
+func (s *Store) confinedRows(ctx context.Context, tenant, installation, after string, limit int) (rows []confinedRow, err error) {
 	cond, args := "q.tenant = ? AND q.installation = ?", []any{tenant, installation}
 	if after != "" {
 		cond, args = cond+" AND q.id > ?", append(args, s.id(after))
 	}
-	var rows []confinedRow
-	err := s.reads(ctx, of(tenant), func(tx *gorm.DB) error {
+	err = s.reads(ctx, of(tenant), func(tx *gorm.DB) error {
 		return tx.Raw(`
 			SELECT q.tenant, q.id, q.installation, q.until, q.key_id, q.sealed FROM quarantine q
 			WHERE `+cond+` ORDER BY q.id LIMIT ?`, append(args, limit)...).Scan(&rows).Error
 	})
-	if err != nil {
-		return nil, classify(err)
-	}
-	out := make([]ports.Confined, 0, len(rows))
-	for _, r := range rows {
-		c := ports.Confined{ID: r.ID, Tenant: r.Tenant, Until: r.Until.UTC()}
-		plain, err := s.keys.open(r.KeyID, r.Sealed, r.place()...)
-		if err == nil {
-			err = json.Unmarshal(plain, &c.Delivery)
-		}
-		if err == nil {
-			out = append(out, c)
-		}
-	}
-	return out, nil
+	return rows, err
 }
 
 // CountConfined implements ports.Quarantine.
