@@ -12,11 +12,13 @@ import (
 // Safe for concurrent use. Errors are those of DurableStore.
 type PollStore interface {
 	// EnterPolls makes accounts known that are not, due at once. One that waits because its
-	// credentials were refused is due at once too: who enters it may have better ones.
+	// credentials were refused is due at once too: who enters it may have better ones. So is one
+	// that TakePolls has put off.
 	EnterPolls(ctx context.Context, accounts []PollAccount) error
 	// TakePolls makes holder the one that polls at most limit of the accounts that are due,
 	// that nobody holds and that wanted says it wants, the longest due first. Each is held
-	// until it is ended or ttl is over.
+	// until it is ended or ttl is over. What has been due for a minute and is not wanted may be
+	// put off by some minutes.
 	TakePolls(ctx context.Context, holder string, wanted func(PollAccount) bool, limit int, ttl time.Duration) ([]Poll, error)
 	// KeepPoll makes lease last for ttl from now. It returns domain.ErrFenced if it is over.
 	KeepPoll(ctx context.Context, lease PollLease, ttl time.Duration) error

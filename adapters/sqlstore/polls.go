@@ -18,6 +18,14 @@ import (
 
 var _ ports.PollStore = (*Store)(nil)
 
+// Of accounts that an instance does not want: those of installations that are gone or paused. What
+// another instance wants it takes long before unwantedAfter.
+const (
+	unwantedAfter = time.Minute
+	putOffFor     = 10 * time.Minute
+	putOffLimit   = 1000 // at a time
+)
+
 // A pollRow is a row of polls.
 type pollRow struct {
 	Tenant     string
@@ -35,6 +43,7 @@ type pollRow struct {
 	EnteredAt  time.Time
 	EndedAt    *time.Time
 	CaughtUpAt *time.Time
+	Forsaken   bool // due for unwantedAfter
 }
 
 func (r pollRow) account() ports.PollAccount {
@@ -52,7 +61,7 @@ func (r pollRow) checkpoint() (domain.Checkpoint, error) {
 // positionOf is written so that the order of texts is that of numbers.
 func positionOf(c domain.Checkpoint) string { return fmt.Sprintf("%020d", c.Position) }
 
-// EnterPolls implements ports.PollStore.
+// EnterPolls implements ports.PollStore. What was never taken, or put off since, has no taken_at.
 func (s *Store) EnterPolls(ctx context.Context, accounts []ports.PollAccount) error {
 	const chunk = 500
 	// in one order, so that of two instances which enter the same accounts none waits crosswise
@@ -78,7 +87,7 @@ func (s *Store) EnterPolls(ctx context.Context, accounts []ports.PollAccount) er
 					failures, last_error, entered_at)
 				VALUES `+strings.Join(values, ", ")+`
 				ON CONFLICT (tenant, channel, account) DO UPDATE SET due_at = excluded.due_at
-				WHERE polls.condition = ? AND polls.holder = '' AND polls.due_at > excluded.due_at`, append(args, domain.PollRevoked)...).Error
+				WHERE (polls.condition = ? OR polls.taken_at IS NULL) AND polls.holder = '' AND polls.due_at > excluded.due_at`, append(args, domain.PollRevoked)...).Error
 		})
 		if err != nil {
 			return classify(err)
@@ -91,15 +100,28 @@ func (s *Store) EnterPolls(ctx context.Context, accounts []ports.PollAccount) er
 func (s *Store) TakePolls(ctx context.Context, holder string, wanted func(ports.PollAccount) bool, limit int, ttl time.Duration,
 ) ([]ports.Poll, error) {
 	var due []pollRow
-	// those that this instance does not want stand among them: accounts of installations
-	// that are gone or paused, which are never taken
+	// those that this instance does not want stand among them
 	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
-		return tx.Raw(`SELECT tenant, channel, account FROM polls WHERE due_at <= ? ORDER BY due_at LIMIT ?`, s.now(), limit+10_000).Scan(&due).Error
+		return tx.Raw(`
+			SELECT tenant, channel, account, due_at <= ? AS forsaken FROM polls WHERE due_at <= ? ORDER BY due_at LIMIT ?`,
+			s.in(-unwantedAfter), s.now(), limit+10_000).Scan(&due).Error
 	})
 	if err != nil {
 		return nil, classify(err)
 	}
-	due = slices.DeleteFunc(due, func(r pollRow) bool { return !wanted(r.account()) })
+	var forsaken []pollRow
+	due = slices.DeleteFunc(due, func(r pollRow) bool {
+		if wanted(r.account()) {
+			return false
+		}
+		if r.Forsaken && len(forsaken) < putOffLimit {
+			forsaken = append(forsaken, r)
+		}
+		return true
+	})
+	if err := s.putOff(ctx, forsaken); err != nil {
+		return nil, classify(err)
+	}
 	due = due[:min(len(due), limit)]
 	if len(due) == 0 {
 		return nil, nil
@@ -139,6 +161,29 @@ func (s *Store) TakePolls(ctx context.Context, holder string, wanted func(ports.
 		}
 	}
 	return polls, nil
+}
+
+// putOff makes rows that are still due come later, so that they do not stand before those that
+// somebody wants. Leases on them are over.
+func (s *Store) putOff(ctx context.Context, rows []pollRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	keys := make([][]any, len(rows))
+	var theirs voice
+	for i, r := range rows {
+		theirs.tenants = append(theirs.tenants, r.Tenant)
+		keys[i] = []any{r.Tenant, r.Channel, r.Account}
+	}
+	return s.writes(ctx, theirs, func(tx *gorm.DB) error {
+		return tx.Exec(`
+			WITH found AS MATERIALIZED (
+				SELECT p.tenant, p.channel, p.account FROM polls p
+				WHERE (p.tenant, p.channel, p.account) IN ? AND p.due_at <= ? ?)
+			UPDATE polls SET holder = '', due_at = ?, taken_at = NULL
+			FROM found WHERE polls.tenant = found.tenant AND polls.channel = found.channel AND polls.account = found.account`,
+			keys, s.in(-unwantedAfter), s.locked(), s.in(putOffFor)).Error
+	})
 }
 
 // KeepPoll implements ports.PollStore.

@@ -1,10 +1,13 @@
 package sqlstore_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/admitone/admitone/adapters/servertest"
 	"github.com/admitone/admitone/adapters/sqlstore"
+	"github.com/admitone/admitone/ports"
 	"github.com/admitone/admitone/ports/storetest"
 )
 
@@ -28,6 +31,50 @@ func TestPostgresBehindAPoolingProxyKeepsThePromisesOfPolls(t *testing.T) {
 	databases, b := shelf{owner: t}, servertest.PgBouncer(t, servertest.Postgres(t))
 	storetest.Polls(t, func(t *testing.T) storetest.PollSubject {
 		return pollSubject(t, behind(t, b, databases.take(t)))
+	})
+}
+
+func TestAccountsThatNobodyWantsAreNotDueForEver(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, c sqlstore.Config) {
+		s := open(t, c)
+		gone, fresh := ports.PollAccount{Tenant: "acme", Channel: "gmail", Account: "gone"}, ports.PollAccount{Tenant: "acme", Channel: "gmail", Account: "fresh"}
+		enter := func(a ports.PollAccount) {
+			t.Helper()
+			if err := s.EnterPolls(t.Context(), []ports.PollAccount{a}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take := func(wanted bool, ttl time.Duration) (names []string) {
+			t.Helper()
+			polls, err := s.TakePolls(t.Context(), "one", func(ports.PollAccount) bool { return wanted }, 10, ttl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range polls {
+				names = append(names, p.Account)
+			}
+			return names
+		}
+		enter(gone)
+		take(true, -time.Hour) // its holder died an hour ago
+		enter(fresh)
+		take(false, time.Hour)
+		if got := take(true, -time.Hour); !slices.Equal(got, []string{"fresh"}) {
+			t.Errorf("taken %q; want fresh alone, as nobody has wanted the other for an hour", got)
+		}
+		take(false, time.Hour)
+		if got := take(true, time.Hour); len(got) != 0 {
+			t.Errorf("taken %q; want none", got)
+		}
+		enter(gone) // its installation is resumed
+		if got := take(true, time.Hour); !slices.Equal(got, []string{"gone"}) {
+			t.Errorf("taken %q after it was entered again; want gone", got)
+		}
+		enter(gone)
+		if got := take(true, time.Hour); len(got) != 0 {
+			t.Errorf("taken %q, which is held; want none", got)
+		}
 	})
 }
 
