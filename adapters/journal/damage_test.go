@@ -219,7 +219,7 @@ func TestEveryFieldOfAReceiptIsKept(t *testing.T) {
 	b = journal.AppendReceipt(nil, &r)
 	// A later version may write what this one does not know.
 	for _, more := range [][]byte{
-		protowire.AppendString(protowire.AppendTag(nil, 27, protowire.BytesType), "new"),
+		protowire.AppendString(protowire.AppendTag(nil, 29, protowire.BytesType), "new"),
 		protowire.AppendVarint(protowire.AppendTag(nil, 5000, protowire.VarintType), 7),
 		protowire.AppendFixed64(protowire.AppendTag(nil, 28, protowire.Fixed64Type), 7),
 	} {

@@ -44,6 +44,7 @@ func fields(r *domain.Receipt) []field {
 		{24, &r.Seq},
 		{25, &r.Payload.MediaType},
 		{26, &r.Payload.Body},
+		{27, &r.ConversationID},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,10 +154,26 @@ func (in *instance) exits() {
 }
 
 // halt makes the process stand still; resume ends that.
+// halt makes the instance stand still and waits until it does: a thread may go on for a moment
+// after the signal was sent.
 func (in *instance) halt() {
 	in.t.Helper()
 	in.signal(syscall.SIGSTOP)
 	in.halted = true
+	await(in.t, "the instance stands still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", in.cmd.Process.Pid))
+		if err != nil {
+			return false
+		}
+		for _, path := range threads {
+			stat, err := os.ReadFile(path)
+			// the name before the state is in brackets and may hold anything
+			if _, state, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " "); err == nil && !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func (in *instance) resume() {
