@@ -207,6 +207,7 @@ type setup struct {
 	polls         *polls
 	kept          *kept         // installations of the database and the quarantine; nil: none
 	opens         intake.Opener // of kept ones
+	stale         bool          // housekeeping of kept ones fails
 	alone         bool          // installation one is the only one of the configuration
 	proof         string        // header of channel toy
 	busy          int           // status of channel toy beyond a rate limit
@@ -253,8 +254,15 @@ func newBench(t *testing.T, s setup) *bench {
 		if s.opens == nil {
 			s.opens = opens(nil)
 		}
-		p.Quarantine = s.kept
-		if err := dir.Extend(s.kept, s.opens, p.Logger); err != nil {
+		var db interface {
+			ports.Installations
+			ports.Quarantine
+		} = s.kept
+		if s.stale {
+			db = stale{s.kept}
+		}
+		p.Quarantine = db
+		if err := dir.Extend(db, s.opens, p.Logger); err != nil {
 			t.Fatal(err)
 		}
 	}

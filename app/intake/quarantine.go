@@ -112,18 +112,14 @@ func (e *Engine) recheck(ctx context.Context, d door, in ports.Delivery) bool {
 }
 
 // tidy deletes what was quarantined long enough, and encrypts anew what an older key encrypts.
-func (e *Engine) tidy(ctx context.Context) error {
+func (e *Engine) tidy(ctx context.Context) {
 	if e.Quarantine != nil {
-		if _, err := e.Quarantine.PruneConfined(ctx); err != nil {
-			return fmt.Errorf("quarantine: %w", err)
-		}
+		_, err := e.Quarantine.PruneConfined(ctx)
+		e.tell(ctx, "old quarantined requests could not be deleted", err)
 	}
 	n, err := e.Installations.reseal(ctx)
 	if n > 0 {
 		e.Logger.Info("installations were encrypted with the new key", "installations", n)
 	}
-	if err != nil {
-		return fmt.Errorf("encrypt installations anew: %w", err)
-	}
-	return nil
+	e.tell(ctx, "installations could not be encrypted anew", err)
 }

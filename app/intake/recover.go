@@ -103,35 +103,44 @@ func (e *Engine) takeUp(ctx context.Context) error {
 	}
 }
 
-// prune deletes what is older than the policies say, of every tenant, if no other instance is
-// at it.
+// prune deletes what is older than the policies say, of every tenant, and tidies, if no other
+// instance is at it.
 func (e *Engine) prune(ctx context.Context) {
-	err := func() error {
-		mine, err := e.DurableStore.AcquireLease(ctx, "prune", e.holder, pruneLease)
-		if err != nil || !mine {
-			return err
-		}
-		tenants, err := e.DurableStore.Tenants(ctx)
+	const receipts = "old receipts could not be pruned"
+	mine, err := e.DurableStore.AcquireLease(ctx, "prune", e.holder, pruneLease)
+	if err != nil || !mine {
+		e.tell(ctx, receipts, err)
+		return
+	}
+	e.tell(ctx, receipts, e.pruneReceipts(ctx))
+	e.tidy(ctx)
+}
+
+// tell counts and logs that what had to be done failed, if it did and not just because ctx ended.
+func (e *Engine) tell(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		e.Metrics.DurableStoreErrors.Inc()
+		e.Logger.Warn(what, "error", err)
+	}
+}
+
+func (e *Engine) pruneReceipts(ctx context.Context) error {
+	tenants, err := e.DurableStore.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		scopes, err := e.Installations.pruneScopes(ctx, tenant, time.Now())
 		if err != nil {
 			return err
 		}
-		for _, tenant := range tenants {
-			scopes, err := e.Installations.pruneScopes(ctx, tenant, time.Now())
-			if err != nil {
+		for _, scope := range scopes {
+			if err := e.pruneScope(ctx, scope); err != nil {
 				return err
 			}
-			for _, scope := range scopes {
-				if err := e.pruneScope(ctx, scope); err != nil {
-					return err
-				}
-			}
 		}
-		return e.tidy(ctx)
-	}()
-	if err != nil && ctx.Err() == nil {
-		e.Metrics.DurableStoreErrors.Inc()
-		e.Logger.Warn("old receipts could not be pruned", "error", err)
 	}
+	return nil
 }
 
 func (e *Engine) pruneScope(ctx context.Context, scope ports.PruneScope) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,6 +212,34 @@ func TestNothingIsPrunedOfAnInstallationThatCanNotBeOpened(t *testing.T) {
 				t.Errorf("pruned %+v; want everything but the installation that can't be opened", b.store.pruned)
 			}
 		})
+	})
+}
+
+// A stale is a database whose housekeeping fails.
+type stale struct{ *kept }
+
+func (stale) PruneConfined(context.Context) (int, error) { return 0, errors.New("quarantine is away") }
+func (stale) ResealInstallations(context.Context, int) (int, error) {
+	return 0, errors.New("keys are away")
+}
+
+func TestHousekeepingThatFailsIsToldByItsName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{stale: true, kept: newKept()}).start()
+		defer b.stop()
+		time.Sleep(90 * time.Second)
+		for what, err := range map[string]string{
+			"old quarantined requests could not be deleted": "quarantine is away",
+			"installations could not be encrypted anew":     "keys are away",
+		} {
+			if !strings.Contains(b.logged(), what) || !strings.Contains(b.logged(), err) {
+				t.Errorf("the log does not tell that %s, as %s:\n%s", what, err, b.logged())
+			}
+		}
+		if strings.Contains(b.logged(), "receipts could not be pruned") {
+			t.Errorf("the log tells of receipts, which were pruned:\n%s", b.logged())
+		}
 	})
 }
 
