@@ -120,7 +120,7 @@ func (e *Engine) prune(ctx context.Context) {
 func (e *Engine) tell(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		e.Metrics.DurableStoreErrors.Inc()
-		e.Logger.Warn(what, "error", err)
+		e.Logger.Warn(what, "error", err) //nolint:sloglint // its callers say it as literals
 	}
 }
 

@@ -219,6 +219,7 @@ func TestNothingIsPrunedOfAnInstallationThatCanNotBeOpened(t *testing.T) {
 type stale struct{ *kept }
 
 func (stale) PruneConfined(context.Context) (int, error) { return 0, errors.New("quarantine is away") }
+
 func (stale) ResealInstallations(context.Context, int) (int, error) {
 	return 0, errors.New("keys are away")
 }
