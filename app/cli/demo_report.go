@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/url"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (d *demo) report(ctx context.Context, took time.Duration) error {
 
 // ledger returns every receipt that the server has.
 func (d *demo) ledger(ctx context.Context) ([]web.Receipt, error) {
-	raw, _, err := d.admin.receipts(ctx, selection{limit: math.MaxInt})
+	raw, _, err := d.admin.list(ctx, receiptsPath, "receipts", url.Values{}, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}

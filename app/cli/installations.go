@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ func newInstallations() *cobra.Command {
 }
 
 func newInstallationsList() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	var tenant, channel string
 	limit := 0
 	c := &cobra.Command{
@@ -40,28 +39,8 @@ func newInstallationsList() *cobra.Command {
 		Short: "List the installations of the database, by id; those of the configuration file are not among them",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return usageError{fmt.Errorf("--limit %d: must be at least 1", limit)}
-			}
-			api, err := l.open()
-			if err != nil {
-				return err
-			}
-			q := url.Values{}
-			if tenant != "" {
-				q.Set("tenant", tenant)
-			}
-			if channel != "" {
-				q.Set("channel", channel)
-			}
-			all, next, err := api.installations(cmd.Context(), q, limit)
-			if err != nil {
-				return err
-			}
-			if l.json {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"installations": all, "next": next})
-			}
-			return printInstallations(cmd.OutOrStdout(), all, next != "")
+			q := filters(map[string]string{"tenant": tenant, "channel": channel})
+			return l.list(cmd, installationsPath, "installations", q, limit, printInstallations)
 		},
 	}
 	l.flags(c)
@@ -71,49 +50,11 @@ func newInstallationsList() *cobra.Command {
 	return c
 }
 
-// installations returns at most limit installations as the server wrote them, and where the
-// next page begins; that is empty if there are no more.
-func (a adminAPI) installations(ctx context.Context, q url.Values, limit int) ([]json.RawMessage, string, error) {
-	all := []json.RawMessage{}
-	for {
-		q.Set("limit", strconv.Itoa(min(limit-len(all), pageSize)))
-		var page struct {
-			Installations []json.RawMessage `json:"installations"`
-			Next          string            `json:"next"`
-		}
-		if err := a.do(ctx, http.MethodGet, installationsPath, q, nil, &page); err != nil {
-			return nil, "", err
-		}
-		all = append(all, page.Installations...)
-		if page.Next == "" || len(page.Installations) == 0 || len(all) >= limit {
-			return all, page.Next, nil
-		}
-		q.Set("cursor", page.Next)
-	}
-}
-
-func printInstallations(w io.Writer, all []json.RawMessage, more bool) error {
-	if len(all) == 0 {
-		_, err := fmt.Fprintln(w, "no installations in the database")
-		return err
-	}
-	t := newTable(w)
-	row(t, "ID", "STATE", "TENANT", "CHANNEL", "ACCOUNT", "SECRETS", "CHANGED")
-	for _, raw := range all {
-		var in web.Installation
-		if err := json.Unmarshal(raw, &in); err != nil {
-			return fmt.Errorf("installation: %w", err)
-		}
-		row(t, in.ID, stateOf(in), in.Tenant, in.Channel, short(in.Account), secretsOf(in), stamp(in.ChangedAt))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if more {
-		fmt.Fprintf(w, "\n%d shown; there are more (--limit)\n", len(all))
-	}
-	return nil
-}
+var printInstallations = listing("no installations in the database",
+	[]string{"ID", "STATE", "TENANT", "CHANNEL", "ACCOUNT", "SECRETS", "CHANGED"},
+	func(in web.Installation) []string {
+		return []string{in.ID, stateOf(in), in.Tenant, in.Channel, short(in.Account), secretsOf(in), stamp(in.ChangedAt)}
+	})
 
 func stateOf(in web.Installation) string {
 	if in.Unreadable {
@@ -134,14 +75,7 @@ func secretsOf(in web.Installation) string {
 }
 
 func newInstallationsShow() *cobra.Command {
-	return oneInstallation("show ID", "Show one installation, without its secrets", http.MethodGet, "", nil,
-		func(w io.Writer, raw json.RawMessage) error {
-			var in web.Installation
-			if err := json.Unmarshal(raw, &in); err != nil {
-				return fmt.Errorf("installation: %w", err)
-			}
-			return printInstallation(w, in)
-		})
+	return oneInstallation("show ID", "Show one installation, without its secrets", http.MethodGet, "", nil, telling(printInstallation))
 }
 
 func printInstallation(w io.Writer, in web.Installation) error {
@@ -172,43 +106,21 @@ func printInstallation(w io.Writer, in web.Installation) error {
 	return t.Flush()
 }
 
+func installationPath(id string) string { return installationsPath + "/" + url.PathEscape(id) }
+
 // oneInstallation is a command that asks the server one thing of one installation.
 func oneInstallation(use, short, method, below string, body any, tell func(io.Writer, json.RawMessage) error) *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	c := &cobra.Command{
 		Use:   use,
 		Short: short,
 		Args:  usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return l.ask(cmd, method, args[0], below, body, tell)
+			return l.ask(cmd, method, installationPath(args[0])+below, args[0], body, tell)
 		},
 	}
 	l.flags(c)
 	return c
-}
-
-// ask does one thing to the installation called id and tells what the server says of it.
-func (l *ledgerCommand) ask(cmd *cobra.Command, method, id, below string, body any, tell func(io.Writer, json.RawMessage) error) error {
-	api, err := l.open()
-	if err != nil {
-		return err
-	}
-	var raw json.RawMessage
-	if err := api.do(cmd.Context(), method, installationsPath+"/"+url.PathEscape(id)+below, nil, body, &raw); err != nil {
-		return fmt.Errorf("%s: %w", id, err)
-	}
-	if l.json {
-		return printJSON(cmd.OutOrStdout(), raw)
-	}
-	return tell(cmd.OutOrStdout(), raw)
-}
-
-// say tells no more than that it is done.
-func say(text string) func(io.Writer, json.RawMessage) error {
-	return func(w io.Writer, _ json.RawMessage) error {
-		_, err := fmt.Fprintln(w, text)
-		return err
-	}
 }
 
 func newInstallationsPause() *cobra.Command {
@@ -228,20 +140,16 @@ func newInstallationsRemove() *cobra.Command {
 
 func newInstallationsRecheck() *cobra.Command {
 	return oneInstallation("recheck ID", "Check quarantined requests again, by the secrets that the installation has now",
-		http.MethodPost, "/recheck", nil, func(w io.Writer, raw json.RawMessage) error {
-			var r struct{ Requests, Accepted, Refused int }
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return fmt.Errorf("recheck: %w", err)
-			}
+		http.MethodPost, "/recheck", nil, telling(func(w io.Writer, r struct{ Requests, Accepted, Refused int }) error {
 			_, err := fmt.Fprintf(w, "%s: %d authentic, %d not\n", plural(r.Requests, "request"), r.Accepted, r.Refused)
 			return err
-		})
+		}))
 }
 
 const secretHelp = "`NAME=VALUE`; the value may be file:PATH, or - for a line of standard input. Others can see what stands on a command line"
 
 func newInstallationsAdd() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	var a struct {
 		tenant, channel, account, dispatchURL string
 		paused                                bool
@@ -279,19 +187,8 @@ secrets are encrypted with store.durable.secret_key and never shown again.`,
 			if a.dispatchURL != "" {
 				body["dispatch"] = map[string]string{"url": a.dispatchURL}
 			}
-			api, err := l.open()
-			if err != nil {
-				return err
-			}
-			var raw json.RawMessage
-			if err := api.do(cmd.Context(), http.MethodPost, installationsPath, nil, body, &raw); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if l.json {
-				return printJSON(cmd.OutOrStdout(), raw)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "added; the vendor calls /in/%s/%s\n", a.channel, args[0])
-			return err
+			return l.ask(cmd, http.MethodPost, installationsPath, args[0], body,
+				say(fmt.Sprintf("added; the vendor calls /in/%s/%s", a.channel, args[0])))
 		},
 	}
 	l.flags(c)
@@ -325,7 +222,7 @@ func needs(c *cobra.Command, flag string) {
 }
 
 func newInstallationsRotate() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	var secrets []string
 	dropOld := false
 	c := &cobra.Command{
@@ -349,14 +246,10 @@ request is refused while the vendor changes over. When its retries are over: --d
 			if dropOld {
 				body["drop_old"] = true
 			}
-			return l.ask(cmd, http.MethodPost, args[0], "/rotate", body, func(w io.Writer, raw json.RawMessage) error {
-				var in web.Installation
-				if err := json.Unmarshal(raw, &in); err != nil {
-					return fmt.Errorf("installation: %w", err)
-				}
+			return l.ask(cmd, http.MethodPost, installationPath(args[0])+"/rotate", args[0], body, telling(func(w io.Writer, in web.Installation) error {
 				_, err := fmt.Fprintf(w, "live now: %s\n", secretsOf(in))
 				return err
-			})
+			}))
 		},
 	}
 	l.flags(c)

@@ -65,33 +65,18 @@ func stamp(t *time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-func printReceipts(w io.Writer, receipts []json.RawMessage, more bool) error {
-	if len(receipts) == 0 {
-		_, err := fmt.Fprintln(w, "no receipts")
-		return err
-	}
-	t := newTable(w)
-	row(t, "CLAIMED", "STATE", "TENANT", "CHANNEL", "KIND", "EVENT", "TRIES", "DELIVERIES", "ID", "WHY")
-	for _, raw := range receipts {
-		var r web.Receipt
-		if err := json.Unmarshal(raw, &r); err != nil {
-			return fmt.Errorf("receipt: %w", err)
-		}
+var printReceipts = listing("no receipts",
+	[]string{"CLAIMED", "STATE", "TENANT", "CHANNEL", "KIND", "EVENT", "TRIES", "DELIVERIES", "ID", "WHY"},
+	func(r web.Receipt) []string {
 		why := r.LastError
 		if r.State == string(domain.Handled) {
 			why = ""
 		}
-		row(t, stamp(r.ClaimedAt), r.State, r.Tenant, r.Channel, r.Kind, short(r.EventID),
-			strconv.Itoa(r.Attempt), strconv.Itoa(r.Deliveries), r.ID, why)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if more {
-		fmt.Fprintf(w, "\n%d shown; there are more (--limit)\n", len(receipts))
-	}
-	return nil
-}
+		return []string{
+			stamp(r.ClaimedAt), r.State, r.Tenant, r.Channel, r.Kind, short(r.EventID),
+			strconv.Itoa(r.Attempt), strconv.Itoa(r.Deliveries), r.ID, why,
+		}
+	})
 
 func printReceipt(w io.Writer, r receiptWithHistory) error {
 	t := newTable(w)

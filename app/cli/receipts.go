@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,38 +16,13 @@ import (
 	"github.com/admitone/admitone/domain"
 )
 
-// pageSize is the most that the admin API gives or replays at once.
-const pageSize = 1000
+const receiptsPath = "/api/v1/receipts"
 
 func newReceipts() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "receipts",
 		Short: "Look at the ledger of a running server and act on it, through its admin API",
 	}, newReceiptsList(), newReceiptsShow(), newReceiptsReplay(), newReceiptsDiscard(), newReceiptsStats())
-}
-
-// A ledgerCommand is what the command line of receipts says of the server and the answer's form.
-type ledgerCommand struct {
-	admin, token string
-	json         bool
-}
-
-func (l *ledgerCommand) flags(c *cobra.Command) {
-	c.Flags().StringVar(&l.admin, "admin", "http://127.0.0.1:8081", "`address` of the server's admin listener")
-	c.Flags().StringVar(&l.token, "token", "", "the server's server.admin_token; ADMITONE_SERVER_ADMIN_TOKEN if left out")
-	c.Flags().BoolVar(&l.json, "json", false, "print JSON")
-}
-
-func (l *ledgerCommand) open() (adminAPI, error) {
-	token := l.token
-	if token == "" {
-		token = os.Getenv("ADMITONE_SERVER_ADMIN_TOKEN")
-	}
-	api, err := newAdminAPI(l.admin, token)
-	if err != nil {
-		return api, usageError{err}
-	}
-	return api, nil
 }
 
 // A selection is what the command line says of which receipts are meant.
@@ -99,7 +71,7 @@ func (s *selection) check() error {
 }
 
 func newReceiptsList() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	var s selection
 	c := &cobra.Command{
 		Use:   "list",
@@ -109,53 +81,16 @@ func newReceiptsList() *cobra.Command {
 			if err := s.check(); err != nil {
 				return err
 			}
-			api, err := l.open()
-			if err != nil {
-				return err
-			}
-			receipts, next, err := api.receipts(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if l.json {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"receipts": receipts, "next": next})
-			}
-			return printReceipts(cmd.OutOrStdout(), receipts, next != "")
+			q := filters(map[string]string{
+				"state": s.state, "tenant": s.tenant, "platform": s.platform, "since": s.since, "q": s.query,
+			})
+			return l.list(cmd, receiptsPath, "receipts", q, s.limit, printReceipts)
 		},
 	}
 	l.flags(c)
 	s.flags(c, "at most so many")
 	c.Flags().StringVar(&s.query, "query", "", "only those with exactly that `id`: a receipt's, an event's or a message key")
 	return c
-}
-
-// receipts returns at most s.limit receipts as the server wrote them, and where the next page
-// begins; that is empty if there are no more.
-func (a adminAPI) receipts(ctx context.Context, s selection) ([]json.RawMessage, string, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{
-		"state": s.state, "tenant": s.tenant, "platform": s.platform, "since": s.since, "q": s.query,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	receipts := []json.RawMessage{}
-	for {
-		q.Set("limit", strconv.Itoa(min(s.limit-len(receipts), pageSize)))
-		var page struct {
-			Receipts []json.RawMessage `json:"receipts"`
-			Next     string            `json:"next"`
-		}
-		if err := a.do(ctx, http.MethodGet, "/api/v1/receipts", q, nil, &page); err != nil {
-			return nil, "", err
-		}
-		receipts = append(receipts, page.Receipts...)
-		if page.Next == "" || len(page.Receipts) == 0 || len(receipts) >= s.limit {
-			return receipts, page.Next, nil
-		}
-		q.Set("cursor", page.Next)
-	}
 }
 
 // A receiptWithHistory is one receipt as the admin API shows it.
@@ -172,28 +107,13 @@ type receiptWithHistory struct {
 }
 
 func newReceiptsShow() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	c := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one receipt with its history",
 		Args:  usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := l.open()
-			if err != nil {
-				return err
-			}
-			var raw json.RawMessage
-			if err := api.do(cmd.Context(), http.MethodGet, "/api/v1/receipts/"+url.PathEscape(args[0]), nil, nil, &raw); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if l.json {
-				return printJSON(cmd.OutOrStdout(), raw)
-			}
-			var r receiptWithHistory
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return fmt.Errorf("receipt %s: %w", args[0], err)
-			}
-			return printReceipt(cmd.OutOrStdout(), r)
+			return l.ask(cmd, http.MethodGet, receiptsPath+"/"+url.PathEscape(args[0]), args[0], nil, telling(printReceipt))
 		},
 	}
 	l.flags(c)
@@ -201,7 +121,7 @@ func newReceiptsShow() *cobra.Command {
 }
 
 func newReceiptsReplay() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	var s selection
 	c := &cobra.Command{
 		Use:   "replay ID... | --state STATE | --tenant TENANT | --platform PLATFORM | --since WHEN",
@@ -234,12 +154,12 @@ a vendor's retry stays a duplicate of it.`,
 
 // each does one thing to each receipt and tells of each. What can't be done to one does not
 // keep it from the others.
-func (l *ledgerCommand) each(cmd *cobra.Command, api adminAPI, ids []string, verb, done string) error {
+func (l *adminCommand) each(cmd *cobra.Command, api adminAPI, ids []string, verb, done string) error {
 	n := 0
 	var failed error
 	for _, id := range ids {
 		var out json.RawMessage
-		err := api.do(cmd.Context(), http.MethodPost, "/api/v1/receipts/"+url.PathEscape(id)+"/"+verb, nil, nil, &out)
+		err := api.do(cmd.Context(), http.MethodPost, receiptsPath+"/"+url.PathEscape(id)+"/"+verb, nil, nil, &out)
 		if p := (*problem)(nil); err != nil && !errors.As(err, &p) {
 			return err // that of the next one would be the same
 		}
@@ -259,7 +179,7 @@ func (l *ledgerCommand) each(cmd *cobra.Command, api adminAPI, ids []string, ver
 	return failed
 }
 
-func (l *ledgerCommand) replayAll(cmd *cobra.Command, api adminAPI, s selection) error {
+func (l *adminCommand) replayAll(cmd *cobra.Command, api adminAPI, s selection) error {
 	n := 0
 	for n < s.limit {
 		most := min(s.limit-n, pageSize)
@@ -272,7 +192,7 @@ func (l *ledgerCommand) replayAll(cmd *cobra.Command, api adminAPI, s selection)
 		var out struct {
 			Replayed int `json:"replayed"`
 		}
-		if err := api.do(cmd.Context(), http.MethodPost, "/api/v1/receipts/replay", nil, body, &out); err != nil {
+		if err := api.do(cmd.Context(), http.MethodPost, receiptsPath+"/replay", nil, body, &out); err != nil {
 			return err
 		}
 		n += out.Replayed
@@ -291,7 +211,7 @@ func (l *ledgerCommand) replayAll(cmd *cobra.Command, api adminAPI, s selection)
 }
 
 func newReceiptsDiscard() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	c := &cobra.Command{
 		Use:   "discard ID...",
 		Short: "Close failed, lost or retrying receipts by hand",
@@ -323,28 +243,13 @@ type ledgerStats struct {
 }
 
 func newReceiptsStats() *cobra.Command {
-	var l ledgerCommand
+	var l adminCommand
 	c := &cobra.Command{
 		Use:   "stats",
 		Short: "Count receipts by tenant, platform and state",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			api, err := l.open()
-			if err != nil {
-				return err
-			}
-			var raw json.RawMessage
-			if err := api.do(cmd.Context(), http.MethodGet, "/api/v1/stats", nil, nil, &raw); err != nil {
-				return err
-			}
-			if l.json {
-				return printJSON(cmd.OutOrStdout(), raw)
-			}
-			var s ledgerStats
-			if err := json.Unmarshal(raw, &s); err != nil {
-				return fmt.Errorf("stats: %w", err)
-			}
-			return printStats(cmd.OutOrStdout(), s)
+			return l.ask(cmd, http.MethodGet, "/api/v1/stats", "", nil, telling(printStats))
 		},
 	}
 	l.flags(c)
