@@ -128,15 +128,15 @@ func (a *admin) conversations(ctx context.Context, in *conversationsInput) (*con
 		return nil, fmt.Errorf("list conversations: %w", err)
 	}
 	out := new(conversationsOutput)
-	out.Body.Next = page.Next
-	out.Body.Conversations = make([]Conversation, len(page.Conversations))
-	for i, c := range page.Conversations {
-		out.Body.Conversations[i] = Conversation{
-			ID: c.ID, Tenant: c.Tenant, Platform: c.Platform, Account: c.Account, ExternalID: c.ExternalID, Status: string(c.Status),
-			OpenedAt: instant(c.OpenedAt), ClosedAt: instant(c.ClosedAt), ClosedBy: c.ClosedBy,
-		}
-	}
+	out.Body.Conversations, out.Body.Next = each(page.Conversations, conversationOf), page.Next
 	return out, nil
+}
+
+func conversationOf(c ports.Conversation) Conversation {
+	return Conversation{
+		ID: c.ID, Tenant: c.Tenant, Platform: c.Platform, Account: c.Account, ExternalID: c.ExternalID, Status: string(c.Status),
+		OpenedAt: instant(c.OpenedAt), ClosedAt: instant(c.ClosedAt), ClosedBy: c.ClosedBy,
+	}
 }
 
 func (a *admin) messages(ctx context.Context, in *messagesInput) (*messagesOutput, error) {

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -204,10 +202,8 @@ func (a *admin) registerInstallations() {
 }
 
 func (a *admin) listInstallations(ctx context.Context, in *installationsInput) (*installationsOutput, error) {
-	for _, text := range []string{in.Tenant, in.Channel, in.Cursor} {
-		if !utf8.ValidString(text) || slices.Contains([]byte(text), 0) {
-			return nil, invalid("query", "is not a text")
-		}
+	if err := texts("query", field{"tenant", in.Tenant}, field{"channel", in.Channel}, field{"cursor", in.Cursor}); err != nil {
+		return nil, err
 	}
 	page, err := a.Installations.Installations(ctx, ports.InstallationFilter{
 		Tenant: in.Tenant, Channel: in.Channel, Limit: in.Limit, Cursor: in.Cursor,
@@ -216,11 +212,7 @@ func (a *admin) listInstallations(ctx context.Context, in *installationsInput) (
 		return nil, fmt.Errorf("list installations: %w", err)
 	}
 	out := new(installationsOutput)
-	out.Body.Next = page.Next
-	out.Body.Installations = make([]Installation, len(page.Installations))
-	for i, kept := range page.Installations {
-		out.Body.Installations[i] = installationOf(kept)
-	}
+	out.Body.Installations, out.Body.Next = each(page.Installations, installationOf), page.Next
 	return out, nil
 }
 
@@ -255,11 +247,7 @@ func (a *admin) findInstallation(ctx context.Context, id string) (ports.Installa
 
 func (a *admin) addInstallation(ctx context.Context, in *addInstallationInput) (*installationOutput, error) {
 	b := in.Body
-	settings, err := object("settings", b.Settings)
-	if err != nil {
-		return nil, err
-	}
-	policy, err := policyOf(b.Policy)
+	settings, policy, err := configurationOf(b.Settings, b.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -276,11 +264,7 @@ func (a *admin) addInstallation(ctx context.Context, in *addInstallationInput) (
 
 func (a *admin) changeInstallation(ctx context.Context, in *changeInstallationInput) (*installationOutput, error) {
 	b := in.Body
-	settings, err := object("settings", b.Settings)
-	if err != nil {
-		return nil, err
-	}
-	policy, err := policyOf(b.Policy)
+	settings, policy, err := configurationOf(b.Settings, b.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -417,6 +401,14 @@ func object(name string, raw json.RawMessage) (map[string]any, error) {
 		return nil, invalid("body."+name, "must be an object")
 	}
 	return m, nil
+}
+
+// configurationOf returns settings and policy as they are kept.
+func configurationOf(rawSettings, rawPolicy json.RawMessage) (settings map[string]any, policy json.RawMessage, err error) {
+	if settings, err = object("settings", rawSettings); err == nil {
+		policy, err = policyOf(rawPolicy)
+	}
+	return settings, policy, err
 }
 
 // policyOf returns a policy as it is kept; nil if it says nothing.

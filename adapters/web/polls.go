@@ -47,10 +47,7 @@ func (a *admin) polls(ctx context.Context, _ *struct{}) (*pollsOutput, error) {
 		return nil, fmt.Errorf("read polls: %w", err)
 	}
 	out := new(pollsOutput)
-	out.Body.Polls = make([]Poll, len(all))
-	for i, p := range all {
-		out.Body.Polls[i] = pollOf(p)
-	}
+	out.Body.Polls = each(all, pollOf)
 	return out, nil
 }
 

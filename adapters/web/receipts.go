@@ -178,6 +178,20 @@ func (a *admin) registerReceipts() {
 	}, a.replayAll)
 }
 
+// each returns what f makes of each element. It is a list even if there is none: JSON has null for
+// what is missing.
+func each[From, To any](all []From, f func(From) To) []To {
+	out := make([]To, len(all))
+	for i, v := range all {
+		out[i] = f(v)
+	}
+	return out
+}
+
+func entryOf(h ports.Entry) entry {
+	return entry{At: instant(h.At), What: h.What, Attempt: h.Attempt, State: string(h.State), Reason: h.Reason, By: h.By}
+}
+
 func (a *admin) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	f, err := filter(ports.Filter{
 		Tenant: in.Tenant, Platform: in.Platform, State: domain.State(in.State),
@@ -191,11 +205,7 @@ func (a *admin) list(ctx context.Context, in *listInput) (*listOutput, error) {
 		return nil, fmt.Errorf("list receipts: %w", err)
 	}
 	out := new(listOutput)
-	out.Body.Next = page.Next
-	out.Body.Receipts = make([]Receipt, len(page.Receipts))
-	for i, r := range page.Receipts {
-		out.Body.Receipts[i] = receiptOf(r)
-	}
+	out.Body.Receipts, out.Body.Next = each(page.Receipts, receiptOf), page.Next
 	return out, nil
 }
 
@@ -207,13 +217,7 @@ func (a *admin) receipt(ctx context.Context, in *oneInput) (*oneOutput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read receipt: %w", err)
 	}
-	out := &oneOutput{Body: receiptWithHistory{Receipt: receiptOf(r), History: make([]entry, len(history))}}
-	for i, h := range history {
-		out.Body.History[i] = entry{
-			At: instant(h.At), What: h.What, Attempt: h.Attempt,
-			State: string(h.State), Reason: h.Reason, By: h.By,
-		}
-	}
+	out := &oneOutput{Body: receiptWithHistory{Receipt: receiptOf(r), History: each(history, entryOf)}}
 	return out, nil
 }
 
