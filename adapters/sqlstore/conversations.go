@@ -71,7 +71,7 @@ type conversationRow struct {
 
 const conversationColumns = `c.tenant, c.id, c.platform, c.account, c.external_id, c.status, c.opened_at, c.closed_at, c.closed_by`
 
-func (r conversationRow) age() string { return r.ID }
+func (r conversationRow) key() string { return r.ID }
 
 func (r conversationRow) lane() int64 {
 	return domain.Key{Tenant: r.Tenant, Platform: r.Platform, Account: r.Account}.Lane(r.ExternalID)
@@ -87,12 +87,9 @@ func (r conversationRow) conversation() ports.Conversation {
 // Conversations implements ports.Conversations.
 func (s *Store) Conversations(ctx context.Context, f ports.ConversationFilter) (ports.ConversationPage, error) {
 	limit := pageLimit(f.Limit)
-	tenants := []string{f.Tenant}
-	if f.Tenant == "" {
-		var err error
-		if tenants, err = s.Tenants(ctx); err != nil {
-			return ports.ConversationPage{}, err
-		}
+	tenants, err := s.meant(ctx, f.Tenant)
+	if err != nil {
+		return ports.ConversationPage{}, err
 	}
 	cond, args := "c.tenant = ?", []any{nil}
 	for _, also := range []struct{ cond, value string }{
@@ -106,7 +103,7 @@ func (s *Store) Conversations(ctx context.Context, f ports.ConversationFilter) (
 		cond, args = cond+" AND c.id < ?", append(args, s.id(id.String()))
 	}
 	var rows []conversationRow
-	err := s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
+	err = s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
 		args[0] = tenant
 		var some []conversationRow
 		err := tx.Raw(`SELECT `+conversationColumns+` FROM conversations c WHERE `+cond+` ORDER BY c.id DESC LIMIT ?`,
@@ -118,10 +115,7 @@ func (s *Store) Conversations(ctx context.Context, f ports.ConversationFilter) (
 		return ports.ConversationPage{}, classify(err)
 	}
 	var p ports.ConversationPage
-	if len(rows) > limit {
-		rows = rows[:limit]
-		p.Next = rows[limit-1].ID
-	}
+	rows, p.Next = cutPage(rows, limit)
 	for _, r := range rows {
 		p.Conversations = append(p.Conversations, r.conversation())
 	}
@@ -148,16 +142,11 @@ func (s *Store) Messages(ctx context.Context, conversation string, limit int, cu
 	if err != nil {
 		return ports.Page{}, classify(err)
 	}
-	var p ports.Page
-	if len(rows) > limit {
-		rows = rows[:limit]
-		p.Next = rows[limit-1].ID
-	}
+	rows, next := cutPage(rows, limit)
 	for i := range rows {
 		rows[i].ConversationID = c.ID
 	}
-	p.Receipts = receipts(rows)
-	return p, nil
+	return ports.Page{Receipts: receipts(rows), Next: next}, nil
 }
 
 // Payload implements ports.Conversations.
@@ -203,22 +192,7 @@ func (s *Store) CloseConversation(ctx context.Context, id, by string) error {
 }
 
 func (s *Store) findConversation(ctx context.Context, id string) (conversationRow, error) {
-	u, err := uuid.Parse(id)
-	if err != nil {
-		return conversationRow{}, domain.ErrNoConversation
-	}
-	var rows []conversationRow
-	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
-		return tx.Raw(`SELECT `+conversationColumns+` FROM tenants t CROSS JOIN conversations c WHERE c.tenant = t.tenant AND c.id = ?`,
-			s.id(u.String())).Scan(&rows).Error
-	})
-	if err != nil {
-		return conversationRow{}, classify(err)
-	}
-	if len(rows) == 0 {
-		return conversationRow{}, domain.ErrNoConversation
-	}
-	return rows[0], nil
+	return findByID[conversationRow](ctx, s, conversationColumns, "conversations c", "c", id, domain.ErrNoConversation)
 }
 
 // lock takes the locks of conversations, as claims do, until the transaction ends. SQLite has one

@@ -53,6 +53,8 @@ type confidential struct {
 	DispatchURL string              `json:"dispatch_url,omitempty"`
 }
 
+func (r installationRow) key() string { return r.ID }
+
 func (r installationRow) place() []string {
 	return []string{"installation", r.Tenant, r.ID, r.Channel, r.Account}
 }
@@ -141,11 +143,7 @@ func (s *Store) FindInstallation(ctx context.Context, ref ports.InstallationRef)
 
 // Installations implements ports.Installations.
 func (s *Store) Installations(ctx context.Context, f ports.InstallationFilter) (ports.InstallationPage, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	limit = min(limit, maxLimit)
+	limit := pageLimit(f.Limit)
 	theirs := everyone
 	cond, args := "i.id > ?", []any{f.Cursor}
 	if f.ID != "" {
@@ -170,10 +168,7 @@ func (s *Store) Installations(ctx context.Context, f ports.InstallationFilter) (
 		return ports.InstallationPage{}, classify(err)
 	}
 	var p ports.InstallationPage
-	if len(rows) > limit {
-		rows = rows[:limit]
-		p.Next = rows[limit-1].ID
-	}
+	rows, p.Next = cutPage(rows, limit)
 	for _, r := range rows {
 		in, err := s.installation(r)
 		in.Unreadable = err != nil

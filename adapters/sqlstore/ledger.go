@@ -68,16 +68,13 @@ func (s *Store) where(f ports.Filter) (string, []any) {
 // Receipts implements ports.Ledger.
 func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error) {
 	limit := pageLimit(f.Limit)
-	tenants := []string{f.Tenant}
-	if f.Tenant == "" {
-		var err error
-		if tenants, err = s.Tenants(ctx); err != nil {
-			return ports.Page{}, err
-		}
+	tenants, err := s.meant(ctx, f.Tenant)
+	if err != nil {
+		return ports.Page{}, err
 	}
 	// the newest of each tenant come from the primary key, and of these the newest make the page
 	var rows []receiptRow
-	err := s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
+	err = s.readsEach(ctx, tenants, func(tx *gorm.DB, tenant string) error {
 		f.Tenant = tenant
 		cond, args := s.where(f)
 		var some []receiptRow
@@ -89,13 +86,8 @@ func (s *Store) Receipts(ctx context.Context, f ports.Filter) (ports.Page, error
 	if err != nil {
 		return ports.Page{}, classify(err)
 	}
-	var p ports.Page
-	if len(rows) > limit {
-		rows = rows[:limit]
-		p.Next = rows[limit-1].ID
-	}
-	p.Receipts = receipts(rows)
-	return p, nil
+	rows, next := cutPage(rows, limit)
+	return ports.Page{Receipts: receipts(rows), Next: next}, nil
 }
 
 // pageLimit returns how many rows make a page of which limit were asked for.
@@ -106,15 +98,35 @@ func pageLimit(limit int) int {
 	return min(limit, maxLimit)
 }
 
-// newest merges two lists, newest first, into one of at most limit. The order of ages, which are
-// ids, is that of time.
-func newest[R interface{ age() string }](a, b []R, limit int) []R {
+// meant returns the tenants of whom a list is asked for: the one that is named, or all.
+func (s *Store) meant(ctx context.Context, tenant string) ([]string, error) {
+	if tenant != "" {
+		return []string{tenant}, nil
+	}
+	return s.Tenants(ctx)
+}
+
+// A keyed row has the id by which lists are ordered.
+type keyed interface{ key() string }
+
+// cutPage cuts rows, of which there is one more than limit if another page follows, and returns
+// where that begins.
+func cutPage[R keyed](rows []R, limit int) (page []R, next string) {
+	if len(rows) <= limit {
+		return rows, ""
+	}
+	return rows[:limit], rows[limit-1].key()
+}
+
+// newest merges two lists, newest first, into one of at most limit. The order of ids is that of
+// time.
+func newest[R keyed](a, b []R, limit int) []R {
 	if len(a) == 0 {
 		return b
 	}
 	out := make([]R, 0, min(len(a)+len(b), limit))
 	for len(out) < limit && len(a)+len(b) > 0 {
-		if len(b) == 0 || len(a) > 0 && a[0].age() > b[0].age() {
+		if len(b) == 0 || len(a) > 0 && a[0].key() > b[0].key() {
 			out, a = append(out, a[0]), a[1:]
 		} else {
 			out, b = append(out, b[0]), b[1:]
@@ -152,21 +164,27 @@ func (s *Store) Receipt(ctx context.Context, id string) (domain.Receipt, []ports
 }
 
 func (s *Store) find(ctx context.Context, id string) (receiptRow, error) {
+	return findByID[receiptRow](ctx, s, receiptColumns, "receipts r", "r", id, domain.ErrNotFound)
+}
+
+// findByID reads the row with that id, whoever its tenant is, of a table under its alias. It returns
+// missing if there is none. The key begins with the tenant, and there may be more of them than a
+// statement has parameters.
+func findByID[R any](ctx context.Context, s *Store, columns, table, alias, id string, missing error) (row R, err error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
-		return receiptRow{}, domain.ErrNotFound
+		return row, missing
 	}
-	var rows []receiptRow
-	// the key begins with the tenant, and there may be more of them than a statement has parameters
+	var rows []R
 	err = s.reads(ctx, everyone, func(tx *gorm.DB) error {
-		return tx.Raw(`SELECT `+receiptColumns+` FROM tenants t CROSS JOIN receipts r WHERE r.tenant = t.tenant AND r.id = ?`,
-			s.id(u.String())).Scan(&rows).Error
+		return tx.Raw(`SELECT `+columns+` FROM tenants t CROSS JOIN `+table+`
+			WHERE `+alias+`.tenant = t.tenant AND `+alias+`.id = ?`, s.id(u.String())).Scan(&rows).Error
 	})
 	if err != nil {
-		return receiptRow{}, classify(err)
+		return row, classify(err)
 	}
 	if len(rows) == 0 {
-		return receiptRow{}, domain.ErrNotFound
+		return row, missing
 	}
 	return rows[0], nil
 }

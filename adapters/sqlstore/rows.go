@@ -42,7 +42,7 @@ type receiptRow struct {
 	ConversationID string
 }
 
-func (r receiptRow) age() string { return r.ID }
+func (r receiptRow) key() string { return r.ID }
 
 // receiptColumns are named one by one: a statement that a plan was kept for must not change
 // its shape when a later migration adds a column.
