@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -35,7 +36,7 @@ func decodeJSON(body []byte) (domain.Content, error) {
 	var event, within inner
 	event.read(env.event)
 	// An edit and a deletion tell of the message within; their own ts is that of the event.
-	message, subtype := &event, text(event.subtype)
+	message, subtype := &event, payload.Text(event.subtype)
 	switch subtype {
 	case "message_changed":
 		message = &within
@@ -47,14 +48,14 @@ func decodeJSON(body []byte) (domain.Content, error) {
 	c := domain.Content{
 		Conversation: domain.Conversation{
 			ExternalID: domain.StorableID(event.conversation()),
-			Thread:     clean(thread(&event, message)),
+			Thread:     payload.UTF8(thread(&event, message)),
 		},
 		Sender: sender(&event, message),
 		Time:   eventTime(&env, &event),
 		Raw:    validJSON(body),
 	}
 	if subtype != "message_deleted" {
-		c.Text = clean(text(message.text))
+		c.Text = payload.UTF8(payload.Text(message.text))
 		c.Attachments = files(message.files)
 	}
 	return c, nil
@@ -63,10 +64,10 @@ func decodeJSON(body []byte) (domain.Content, error) {
 // thread returns the ts of the message that the thread of message begins with: its own if
 // it has not been replied to. It is empty for events that are about no message.
 func thread(event, message *inner) string {
-	switch text(event.kind) {
+	switch payload.Text(event.kind) {
 	case "message", "app_mention":
 	default:
-		return text(field(event.assistant, "thread_ts"))
+		return payload.TextAt(event.assistant, "thread_ts")
 	}
 	return firstText(message.threadTS, message.ts)
 }
@@ -76,17 +77,17 @@ func thread(event, message *inner) string {
 func sender(event, message *inner) domain.Sender {
 	user := message.user
 	if user.IsObject() { // team_join and its kin bring the whole user
-		return domain.Sender{ID: clean(text(field(user, "id"))), Name: clean(firstText(field(user, "real_name"), field(user, "name")))}
+		return domain.Sender{ID: payload.UTF8(payload.TextAt(user, "id")), Name: payload.UTF8(firstText(payload.Member(user, "real_name"), payload.Member(user, "name")))}
 	}
-	if editor := text(field(message.edited, "user")); editor != "" && text(event.subtype) == "message_changed" {
-		if editor != text(user) {
-			return domain.Sender{ID: clean(editor)}
+	if editor := payload.TextAt(message.edited, "user"); editor != "" && payload.Text(event.subtype) == "message_changed" {
+		if editor != payload.Text(user) {
+			return domain.Sender{ID: payload.UTF8(editor)}
 		}
 	}
 	return domain.Sender{
-		ID: clean(firstText(user, message.bot, field(event.assistant, "user_id"), event.userID)),
-		Name: clean(firstText(message.username, field(message.profile, "display_name"), field(message.profile, "real_name"),
-			field(message.botProfile, "name"))),
+		ID: payload.UTF8(firstText(user, message.bot, payload.Member(event.assistant, "user_id"), event.userID)),
+		Name: payload.UTF8(firstText(message.username, payload.Member(message.profile, "display_name"), payload.Member(message.profile, "real_name"),
+			payload.Member(message.botProfile, "name"))),
 	}
 }
 
@@ -100,10 +101,10 @@ func files(list gjson.Result) []domain.Attachment {
 	list.ForEach(func(_, file gjson.Result) bool {
 		if file.IsObject() {
 			attachments = append(attachments, domain.Attachment{
-				URL:  clean(text(field(file, "url_private"))),
-				Type: clean(text(field(file, "mimetype"))),
-				Name: clean(firstText(field(file, "name"), field(file, "title"), field(file, "id"))),
-				Size: size(field(file, "size")),
+				URL:  payload.UTF8(payload.TextAt(file, "url_private")),
+				Type: payload.UTF8(payload.TextAt(file, "mimetype")),
+				Name: payload.UTF8(firstText(payload.Member(file, "name"), payload.Member(file, "title"), payload.Member(file, "id"))),
+				Size: size(payload.Member(file, "size")),
 			})
 		}
 		return true
@@ -112,7 +113,7 @@ func files(list gjson.Result) []domain.Attachment {
 }
 
 func size(v gjson.Result) int64 {
-	n, err := strconv.ParseInt(text(v), 10, 64)
+	n, err := strconv.ParseInt(payload.Text(v), 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}
@@ -123,7 +124,7 @@ func size(v gjson.Result) int64 {
 // has neither was dispatched at event_time, in whole seconds.
 func eventTime(env *envelope, event *inner) time.Time {
 	for _, v := range []*gjson.Result{&event.eventTS, &event.ts, &env.time, &env.limitedAt} {
-		if t := parseTS(text(*v)); !t.IsZero() {
+		if t := parseTS(payload.Text(*v)); !t.IsZero() {
 			return t
 		}
 	}
@@ -165,34 +166,34 @@ func decodeForm(body []byte) (domain.Content, error) {
 			line += " " + words
 		}
 		return domain.Content{
-			Conversation: domain.Conversation{ExternalID: domain.StorableID(form.Get("channel_id")), Thread: clean(form.Get("thread_ts"))},
-			Sender:       domain.Sender{ID: clean(form.Get("user_id")), Name: clean(form.Get("user_name"))},
-			Text:         clean(line),
+			Conversation: domain.Conversation{ExternalID: domain.StorableID(form.Get("channel_id")), Thread: payload.UTF8(form.Get("thread_ts"))},
+			Sender:       domain.Sender{ID: payload.UTF8(form.Get("user_id")), Name: payload.UTF8(form.Get("user_name"))},
+			Text:         payload.UTF8(line),
 			Raw:          raw,
 		}, nil
 	}
-	payload, err := parse(form.Get("payload"))
+	act, err := parse(form.Get("payload"))
 	if err != nil {
 		return domain.Content{}, err
 	}
-	return interaction(payload, raw), nil
+	return interaction(act, raw), nil
 }
 
 // interaction returns the content of an interaction. Its text is the value that the user
 // chose or typed; a form of several fields has none, and raw holds them.
-func interaction(payload gjson.Result, raw json.RawMessage) domain.Content {
-	action := element(field(payload, "actions"))
-	user, container, message := field(payload, "user"), field(payload, "container"), field(payload, "message")
+func interaction(act gjson.Result, raw json.RawMessage) domain.Content {
+	action := element(payload.Member(act, "actions"))
+	user := payload.Member(act, "user")
 	return domain.Content{
 		Conversation: domain.Conversation{
-			ExternalID: domain.StorableID(interactionPlace(payload)),
-			Thread: clean(firstText(field(container, "thread_ts"), field(message, "thread_ts"),
-				field(container, "message_ts"), field(payload, "message_ts"))),
+			ExternalID: domain.StorableID(interactionPlace(act)),
+			Thread: payload.UTF8(firstText(payload.Member(act, "container", "thread_ts"), payload.Member(act, "message", "thread_ts"),
+				payload.Member(act, "container", "message_ts"), payload.Member(act, "message_ts"))),
 		},
-		Sender: domain.Sender{ID: clean(text(field(user, "id"))), Name: clean(firstText(field(user, "name"), field(user, "username")))},
-		Text: clean(firstText(field(action, "value"), field(field(action, "selected_option"), "value"),
-			field(element(field(action, "selected_options")), "value"), field(payload, "value"))),
-		Time: parseTS(firstText(field(action, "action_ts"), field(payload, "action_ts"))),
+		Sender: domain.Sender{ID: payload.UTF8(payload.TextAt(user, "id")), Name: payload.UTF8(payload.FirstText(user, "name", "username"))},
+		Text: payload.UTF8(firstText(payload.Member(action, "value"), payload.Member(action, "selected_option", "value"),
+			payload.Member(element(payload.Member(action, "selected_options")), "value"), payload.Member(act, "value"))),
+		Time: parseTS(firstText(payload.Member(action, "action_ts"), payload.Member(act, "action_ts"))),
 		Raw:  raw,
 	}
 }
@@ -200,7 +201,7 @@ func interaction(payload gjson.Result, raw json.RawMessage) domain.Content {
 // firstText returns the first of vs that has a text.
 func firstText(vs ...gjson.Result) string {
 	for _, v := range vs {
-		if s := text(v); s != "" {
+		if s := payload.Text(v); s != "" {
 			return s
 		}
 	}
@@ -232,6 +233,3 @@ func validJSON(body []byte) json.RawMessage {
 	}
 	return bytes.ToValidUTF8(body, []byte(string(utf8.RuneError)))
 }
-
-// clean returns s as UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }

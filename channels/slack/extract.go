@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -32,7 +33,8 @@ func (e endpoint) Extract(r *channels.Request) (channels.Batch, error) {
 type envelope struct {
 	kind, challenge, eventID, app gjson.Result
 	at                            installation
-	auth                          gjson.Result // the first of the authorizations
+	authorizations                gjson.Result
+	auth                          gjson.Result // the first of them
 	authorized                    installation // what that says
 	event                         gjson.Result
 	time, limitedAt               gjson.Result
@@ -59,7 +61,7 @@ func extractJSON(body []byte) (channels.Batch, error) {
 	}
 	var env envelope
 	env.read(root)
-	payload := domain.Payload{MediaType: mediaJSON, Body: body}
+	received := domain.Payload{MediaType: mediaJSON, Body: body}
 	switch kind := env.kind; {
 	case kind.Type != gjson.String || kind.Str == "":
 		return channels.Batch{}, fmt.Errorf("%w: JSON without a type", domain.ErrUnreadable)
@@ -70,11 +72,11 @@ func extractJSON(body []byte) (channels.Batch, error) {
 		// Slack takes the bare text; so no quoting can spoil it.
 		return channels.Batch{Reply: &channels.Reply{ContentType: "text/plain", Body: []byte(env.challenge.Str)}}, nil
 	case kind.Str == "app_rate_limited":
-		return one(domain.Event{Account: env.account(), Kind: domain.Other, Digest: domain.DigestOf(root.Raw), Payload: payload}), nil
-	case kind.Str == "event_callback" && !env.event.IsObject() && text(env.eventID) == "":
+		return one(domain.Event{Account: env.account(), Kind: domain.Other, Digest: domain.DigestOf(root.Raw), Payload: received}), nil
+	case kind.Str == "event_callback" && !env.event.IsObject() && payload.Text(env.eventID) == "":
 		return channels.Batch{}, fmt.Errorf("%w: event_callback with neither an event nor an id", domain.ErrUnreadable)
 	}
-	event := domain.Event{Account: env.account(), Kind: domain.Other, Payload: payload}
+	event := domain.Event{Account: env.account(), Kind: domain.Other, Payload: received}
 	var in inner
 	if !env.event.IsObject() {
 		event.ID = env.id(&in, root.Raw)
@@ -86,7 +88,7 @@ func extractJSON(body []byte) (channels.Batch, error) {
 	event.Kind = env.kindOf(&in)
 	channel := in.conversation()
 	event.Conversation = strings.Clone(domain.StorableID(channel))
-	if ts := text(in.ts); event.Kind == domain.MessageCreated && channel != "" && ts != "" {
+	if ts := payload.Text(in.ts); event.Kind == domain.MessageCreated && channel != "" && ts != "" {
 		event.MessageKey = domain.StorableID("message:" + channel + ":" + ts)
 	}
 	// The event without its envelope: copies of one message that Slack sends under several
@@ -137,62 +139,34 @@ func deeper(s string, limit int) bool {
 	return false
 }
 
-// keep sets at to the value v of a key, unless the key stood earlier in the object.
+// keep sets at, where a value is kept, to v; unless there is no such place, or its name stood
+// earlier in the object.
 func keep(at *gjson.Result, v gjson.Result) {
-	if !at.Exists() {
+	if at != nil && !at.Exists() {
 		*at = v
 	}
 }
 
-// read fills e from root. To ask for the values one by one would go through the whole of it
-// for each.
+// read fills e from root. To ask for the values one by one would go through the whole of it for
+// each. The three reads are alike to the letter but call their place directly: through a function
+// value all that they fill would be allocated.
 func (e *envelope) read(root gjson.Result) {
-	var authorizations gjson.Result
 	root.ForEach(func(name, v gjson.Result) bool {
-		switch name.Str {
-		case "type":
-			keep(&e.kind, v)
-		case "challenge":
-			keep(&e.challenge, v)
-		case "event_id":
-			keep(&e.eventID, v)
-		case "event_time":
-			keep(&e.time, v)
-		case "minute_rate_limited":
-			keep(&e.limitedAt, v)
-		case "api_app_id":
-			keep(&e.app, v)
-		case "authorizations":
-			keep(&authorizations, v)
-		case "event":
-			keep(&e.event, v)
-		default:
-			e.at.keep(name.Str, v)
-		}
+		keep(e.place(name.Str), v)
 		return true
 	})
-	e.auth = element(authorizations)
-	if e.auth.IsObject() {
-		e.auth.ForEach(func(name, v gjson.Result) bool {
-			e.authorized.keep(name.Str, v)
-			return true
-		})
-	}
+	e.auth = element(e.authorizations)
+	e.authorized.read(e.auth)
 }
 
-func (i *installation) keep(name string, v gjson.Result) {
-	switch name {
-	case "team_id":
-		keep(&i.team, v)
-	case "enterprise_id":
-		keep(&i.enterprise, v)
-	case "is_enterprise_install":
-		keep(&i.orgWide, v)
-	case "is_bot":
-		keep(&i.isBot, v)
-	case "user_id":
-		keep(&i.user, v)
+func (i *installation) read(authorization gjson.Result) {
+	if !authorization.IsObject() {
+		return
 	}
+	authorization.ForEach(func(name, v gjson.Result) bool {
+		keep(i.place(name.Str), v)
+		return true
+	})
 }
 
 // read fills in from event, unless that is no object.
@@ -201,14 +175,50 @@ func (in *inner) read(event gjson.Result) {
 		return
 	}
 	event.ForEach(func(name, v gjson.Result) bool {
-		if at := in.place(name.Str); at != nil {
-			keep(at, v)
-		}
+		keep(in.place(name.Str), v)
 		return true
 	})
 }
 
 // place returns where the value called name is kept, nil if it is not.
+func (e *envelope) place(name string) *gjson.Result {
+	switch name {
+	case "type":
+		return &e.kind
+	case "challenge":
+		return &e.challenge
+	case "event_id":
+		return &e.eventID
+	case "event_time":
+		return &e.time
+	case "minute_rate_limited":
+		return &e.limitedAt
+	case "api_app_id":
+		return &e.app
+	case "authorizations":
+		return &e.authorizations
+	case "event":
+		return &e.event
+	}
+	return e.at.place(name)
+}
+
+func (i *installation) place(name string) *gjson.Result {
+	switch name {
+	case "team_id":
+		return &i.team
+	case "enterprise_id":
+		return &i.enterprise
+	case "is_enterprise_install":
+		return &i.orgWide
+	case "is_bot":
+		return &i.isBot
+	case "user_id":
+		return &i.user
+	}
+	return nil
+}
+
 func (in *inner) place(name string) *gjson.Result {
 	switch name {
 	case "type":
@@ -265,7 +275,7 @@ func (e *envelope) account() string {
 	if e.auth.Exists() {
 		at = &e.authorized
 	}
-	return account(text(at.team), text(at.enterprise), at.orgWide.String() == "true")
+	return account(payload.Text(at.team), payload.Text(at.enterprise), at.orgWide.String() == "true")
 }
 
 // account returns what an installation is called: an organisation's by the enterprise, any other by the team.
@@ -279,23 +289,23 @@ func account(team, enterprise string, orgWide bool) string {
 // id returns the event id. Slack's are unique within the app: two apps of one workspace
 // have been sent one id for the message that mentions both.
 func (e *envelope) id(in *inner, body string) string {
-	if id := text(e.eventID); id != "" {
-		return domain.StorableID(text(e.app) + "/" + id)
+	if id := payload.Text(e.eventID); id != "" {
+		return domain.StorableID(payload.Text(e.app) + "/" + id)
 	}
-	at := text(in.eventTS)
+	at := payload.Text(in.eventTS)
 	if at == "" {
-		at = text(in.ts)
+		at = payload.Text(in.ts)
 	}
 	// No app's id holds a colon, so that no fallback equals an id of Slack's.
 	if at == "" {
 		return "fallback:" + domain.DigestOf("body", body).String()
 	}
-	return "fallback:" + domain.DigestOf("event", text(e.app), text(e.at.team), text(in.kind), text(in.subtype),
+	return "fallback:" + domain.DigestOf("event", payload.Text(e.app), payload.Text(e.at.team), payload.Text(in.kind), payload.Text(in.subtype),
 		in.channel.Raw, in.user.Raw, in.item.Raw, at).String()
 }
 
 func (e *envelope) kindOf(in *inner) domain.Kind {
-	switch text(in.kind) {
+	switch payload.Text(in.kind) {
 	case "message":
 		return e.messageKind(in)
 	case "app_mention":
@@ -309,7 +319,7 @@ func (e *envelope) kindOf(in *inner) domain.Kind {
 }
 
 func (e *envelope) messageKind(in *inner) domain.Kind {
-	switch text(in.subtype) {
+	switch payload.Text(in.subtype) {
 	case "", "bot_message", "file_comment", "file_share", "me_message", "thread_broadcast":
 		// An inner message without a subtype is message_replied, which Slack sends so by
 		// mistake: news of the thread, whose reply comes as a message of its own.
@@ -334,35 +344,26 @@ func (e *envelope) messageKind(in *inner) domain.Kind {
 // own reports whether the message was written by the very app that the event is sent to.
 // To an application that answers messages its own would be one more to answer.
 func (e *envelope) own(in *inner) bool {
-	if app := text(e.app); app != "" && (text(in.app) == app || text(field(in.botProfile, "app_id")) == app) {
+	if app := payload.Text(e.app); app != "" && (payload.Text(in.app) == app || payload.TextAt(in.botProfile, "app_id") == app) {
 		return true
 	}
-	user := text(in.user)
-	return user != "" && e.authorized.isBot.Type == gjson.True && text(e.authorized.user) == user
+	user := payload.Text(in.user)
+	return user != "" && e.authorized.isBot.Type == gjson.True && payload.Text(e.authorized.user) == user
 }
 
 // conversation returns the channel in which the event took place, empty if in none.
 func (in *inner) conversation() string {
 	switch {
 	case in.channel.IsObject():
-		return text(field(in.channel, "id"))
-	case text(in.channel) != "":
-		return text(in.channel)
-	case text(in.channelID) != "":
-		return text(in.channelID)
+		return payload.TextAt(in.channel, "id")
+	case payload.Text(in.channel) != "":
+		return payload.Text(in.channel)
+	case payload.Text(in.channelID) != "":
+		return payload.Text(in.channelID)
 	case in.item.IsObject():
-		return text(field(in.item, "channel"))
+		return payload.TextAt(in.item, "channel")
 	}
-	return text(field(in.assistant, "channel_id"))
-}
-
-// field returns what stands under name in o. Of equal names the first counts, and o must be
-// an object: gjson would look for one within a string.
-func field(o gjson.Result, name string) gjson.Result {
-	if !o.IsObject() {
-		return gjson.Result{}
-	}
-	return o.Get(name)
+	return payload.TextAt(in.assistant, "channel_id")
 }
 
 // element returns the first element of the array a.
@@ -371,17 +372,4 @@ func element(a gjson.Result) gjson.Result {
 		return gjson.Result{}
 	}
 	return a.Get("0")
-}
-
-// text returns a string as it is and a number digit for digit. Ids and timestamps of
-// Slack are opaque text: read as a number, 1790000000.000100 would lose its zeros.
-func text(v gjson.Result) string {
-	switch v.Type {
-	case gjson.String:
-		return v.Str
-	case gjson.Number:
-		return v.Raw
-	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/admitone/admitone/channels"
+	"github.com/admitone/admitone/channels/payload"
 	"github.com/admitone/admitone/domain"
 )
 
@@ -30,15 +31,15 @@ func extractForm(body []byte) (channels.Batch, error) {
 		event.Conversation = domain.StorableID(form.Get("channel_id"))
 		return one(event), nil
 	case form.Has("payload"):
-		payload, err := parse(form.Get("payload"))
+		act, err := parse(form.Get("payload"))
 		if err != nil {
 			return channels.Batch{}, err
 		}
 		event.Kind = domain.Interaction
-		event.Account = interactionAccount(payload)
-		event.Conversation = domain.StorableID(interactionPlace(payload))
+		event.Account = interactionAccount(act)
+		event.Conversation = domain.StorableID(interactionPlace(act))
 		batch := one(event)
-		switch text(field(payload, "type")) {
+		switch payload.TextAt(act, "type") {
 		case "block_suggestion", "dialog_suggestion":
 			batch.Reply = &channels.Reply{ContentType: mediaJSON, Body: noOptions}
 		}
@@ -62,22 +63,22 @@ func parseForm(body []byte) (url.Values, error) {
 // interactionAccount returns the account of the installation that the interaction was sent
 // to. In a shared channel a view may be open in another workspace than the app's, and then
 // only the view tells the app's.
-func interactionAccount(payload gjson.Result) string {
-	team := text(field(field(payload, "view"), "app_installed_team_id"))
+func interactionAccount(act gjson.Result) string {
+	team := payload.TextAt(act, "view", "app_installed_team_id")
 	if team == "" {
-		team = text(field(field(payload, "team"), "id"))
+		team = payload.TextAt(act, "team", "id")
 	}
-	enterprise := text(field(field(payload, "enterprise"), "id"))
-	return account(team, enterprise, field(payload, "is_enterprise_install").String() == "true")
+	enterprise := payload.TextAt(act, "enterprise", "id")
+	return account(team, enterprise, payload.Member(act, "is_enterprise_install").String() == "true")
 }
 
 // interactionPlace returns the channel in which the user acted; of an act in a modal or on
 // the app's home the view; of a global shortcut, which has no place, the user.
-func interactionPlace(payload gjson.Result) string {
+func interactionPlace(act gjson.Result) string {
 	for _, at := range [][2]string{
 		{"channel", "id"}, {"container", "channel_id"}, {"view", "root_view_id"}, {"view", "id"}, {"user", "id"},
 	} {
-		if id := text(field(field(payload, at[0]), at[1])); id != "" {
+		if id := payload.TextAt(act, at[0], at[1]); id != "" {
 			return id
 		}
 	}
