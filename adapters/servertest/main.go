@@ -182,6 +182,23 @@ func (h *home) spawn(dir string, stdin *os.File, argv ...string) (*os.Process, e
 	})
 }
 
+// awaitStart blocks until a server that runs as process can be asked. It returns an error if that
+// ends first, or takes too long.
+func awaitStart(ctx context.Context, process *os.Process, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		_, runs, err := family(process.Pid)
+		if err != nil {
+			return false, err
+		}
+		if !runs {
+			return false, errors.New("it ended")
+		}
+		return ask(ctx) == nil, nil
+	})
+}
+
 func (h *home) logPath() string { return filepath.Join(h.path, "log") }
 
 // logTail returns the end of what the folder's programs printed, for an error.

@@ -121,18 +121,7 @@ func (b *PgBouncerServer) start() {
 		b.tb.Fatalf("start pgbouncer: %v", err)
 	}
 	b.process = process
-	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
-	defer cancel()
-	err = poll(ctx, func() (bool, error) {
-		_, runs, err := family(process.Pid)
-		if err != nil {
-			return false, err
-		}
-		if !runs {
-			return false, errors.New("it ended")
-		}
-		return b.console(ctx, "SHOW VERSION") == nil, nil
-	})
+	err = awaitStart(b.tb.Context(), process, func(ctx context.Context) error { return b.console(ctx, "SHOW VERSION") })
 	if err != nil {
 		b.tb.Fatalf("start pgbouncer: %v: %s", err, b.home.logTail())
 	}

@@ -288,18 +288,7 @@ func (s *PostgresServer) start(ctx context.Context) error {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	s.process = process
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	err = poll(ctx, func() (bool, error) {
-		_, runs, err := family(process.Pid)
-		if err != nil {
-			return false, err
-		}
-		if !runs {
-			return false, errors.New("it ended")
-		}
-		return s.exec(ctx, "SELECT 1") == nil, nil
-	})
+	err = awaitStart(ctx, process, func(ctx context.Context) error { return s.exec(ctx, "SELECT 1") })
 	if err != nil {
 		return errors.Join(fmt.Errorf("start PostgreSQL: %w: %s", err, s.home.logTail()), s.stop())
 	}
