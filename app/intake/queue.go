@@ -15,7 +15,8 @@ type item struct {
 	receipt      domain.Receipt
 	installation *Installation // nil if it is gone from the configuration
 	numbered     bool
-	waits        int // begins refused because of its conversation
+	lane         int64 // its conversation's number, once the queue has it
+	waits        int   // begins refused because of its conversation
 }
 
 // laned reports whether the item keeps its place in its conversation: that holds for first
@@ -148,14 +149,14 @@ func (q *queue) push(it *item) bool {
 		q.offer(it)
 		return true
 	}
-	id := it.receipt.Key.Lane(it.receipt.Conversation)
-	l := q.lanes[id]
+	it.lane = it.receipt.Key.Lane(it.receipt.Conversation)
+	l := q.lanes[it.lane]
 	if l == nil {
 		l = &lane{}
-		q.lanes[id] = l
+		q.lanes[it.lane] = l
 	}
 	l.insert(it)
-	q.next(id, l)
+	q.next(it.lane, l)
 	return true
 }
 
@@ -255,10 +256,9 @@ func (q *queue) ended(it *item) {
 }
 
 func (q *queue) advance(it *item) {
-	id := it.receipt.Key.Lane(it.receipt.Conversation)
-	if l := q.lanes[id]; l != nil {
+	if l := q.lanes[it.lane]; l != nil {
 		l.busy = false
-		q.next(id, l)
+		q.next(it.lane, l)
 	}
 }
 
@@ -274,11 +274,10 @@ func (q *queue) postpone(ctx context.Context, it *item, after time.Duration) {
 			q.offer(it)
 			return
 		}
-		id := it.receipt.Key.Lane(it.receipt.Conversation)
-		l := q.lanes[id]
+		l := q.lanes[it.lane]
 		l.insert(it)
 		l.busy = false
-		q.next(id, l)
+		q.next(it.lane, l)
 	})
 }
 
