@@ -145,7 +145,7 @@ type Simulation struct {
 	Account   string
 	EventID   string // the vendor's number of the event; the channel makes one of its own form from it
 	Message   string // a number that tells messages apart
-	From      string // who writes, and so which conversation
+	From      string // who writes, and so which conversation; if empty, somebody of the channel's own choice
 	Text      string
 	Mail      []byte // of platform email: a mail to send as it is, instead of one made of the above; or nil
 	Retry     int    // 0 at the first delivery

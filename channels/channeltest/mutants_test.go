@@ -93,6 +93,7 @@ var mutants = map[string]string{
 	"simulated messages share a key":               "SimulatedRequestIsGenuine",
 	"simulated text is another":                    "SimulatedRequestIsGenuine",
 	"simulated senders share a conversation":       "SimulatedRequestIsGenuine",
+	"simulated nobody writes":                      "SimulatedRequestIsGenuine",
 }
 
 // wanted is the share of the mutants that the kit has to catch, in percent. That each of them

@@ -136,6 +136,11 @@ func simulatedRequestIsGenuine(k *subject) error {
 		func(ev domain.Event) bool { return ev.MessageKey != first.MessageKey })
 	vary("another From is another conversation", func(v *channels.Simulation) { v.From = "15550199" },
 		func(ev domain.Event) bool { return first.Conversation == "" || ev.Conversation != first.Conversation })
+	vary("a From that is left out is somebody all the same", func(v *channels.Simulation) { v.From = "" },
+		func(ev domain.Event) bool {
+			c, err := k.decode(ev)
+			return err == nil && c.Sender.ID != "" && (first.Conversation == "" || ev.Conversation != "")
+		})
 	vary("a new event with the same text is new", func(v *channels.Simulation) { v.EventID, v.Message = "1003", "503" },
 		func(ev domain.Event) bool {
 			return ev.ID != first.ID && ev.MessageKey != first.MessageKey

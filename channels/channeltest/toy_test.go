@@ -417,6 +417,9 @@ func (t *toy) decode(ev domain.Event) (domain.Content, error) {
 
 func (t *toy) simulate(c channels.Credentials, s channels.Simulation) (*http.Request, error) {
 	message := "9" + fmt.Sprintf("%x", s.Message)
+	if s.From == "" && t.bug != "simulated nobody writes" {
+		s.From = "somebody"
+	}
 	switch t.bug {
 	case "simulated retry is another event":
 		s.EventID += strconv.Itoa(s.Retry)

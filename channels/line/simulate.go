@@ -2,6 +2,7 @@ package line
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 // simulatedTime is that of every simulated event, in milliseconds: LINE changes nothing in an
 // event that it sends again but deliveryContext.
 const simulatedTime = 1_790_001_000_000
+
+// simulatedUser writes if the simulation does not say who, without the U that begins an id.
+const simulatedUser = "0000000000000000000000000000feed"
 
 type (
 	simulatedDelivery struct {
@@ -57,7 +61,7 @@ func simulate(c channels.Credentials, s channels.Simulation) (*http.Request, err
 		ReplyToken:     "reply-" + s.EventID,
 		WebhookEventID: s.EventID,
 		Timestamp:      simulatedTime,
-		Source:         simulatedSource{Type: "user", UserID: "U" + s.From},
+		Source:         simulatedSource{Type: "user", UserID: "U" + cmp.Or(s.From, simulatedUser)},
 		Mode:           "active",
 	}
 	event.DeliveryContext.IsRedelivery = s.Retry > 0

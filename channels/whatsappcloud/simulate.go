@@ -2,6 +2,7 @@ package whatsappcloud
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,8 @@ import (
 const (
 	simulatedBusiness = "204000000000001"
 	simulatedNumber   = "15550100200"
+	// simulatedSender writes if the simulation does not say who.
+	simulatedSender = "14155550142"
 	// simulatedTime is that of every simulated message: nothing in a retry follows the clock.
 	simulatedTime = "1790001000"
 )
@@ -70,15 +73,16 @@ func simulate(c channels.Credentials, s channels.Simulation) (*http.Request, err
 	if account == "" {
 		account = c.Account
 	}
+	from := cmp.Or(s.From, simulatedSender)
 	message := simulatedMessage{
-		From:      s.From,
+		From:      from,
 		ID:        "wamid." + base64.StdEncoding.EncodeToString([]byte(s.EventID+"/"+s.Message)),
 		Timestamp: simulatedTime,
 		Type:      "text",
 	}
 	message.Text.Body = s.Text
-	contact := simulatedContact{ID: s.From}
-	contact.Profile.Name = s.From
+	contact := simulatedContact{ID: from}
+	contact.Profile.Name = from
 	body, err := json.Marshal(simulatedDelivery{
 		Object: "whatsapp_business_account",
 		Entry: []simulatedEntry{{ID: simulatedBusiness, Changes: []simulatedChange{{Field: "messages", Value: simulatedValue{
