@@ -9,6 +9,7 @@ import (
 	_ "net/http/pprof" //nolint:gosec // on an address of its own, in a benchmark
 	"os"
 
+	"github.com/admitone/admitone/app"
 	"github.com/admitone/admitone/app/bench/baseline"
 	"github.com/admitone/admitone/app/bench/load"
 	"github.com/admitone/admitone/app/cli"
@@ -51,6 +52,7 @@ func runChild(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		defer app.KeepHeadroom()() // as the server does that it is a part of
 		return baseline.Serve(ctx, addr, h)
 	case childOrdinary:
 		h, err := baseline.Ordinary(ctx, secret, os.Getenv(envDSN), os.Getenv(envRedis), os.Getenv(envTuned) != "")

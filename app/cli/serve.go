@@ -27,6 +27,7 @@ func newServe(chs []channels.Channel) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer app.KeepHeadroom()()
 			return run(cmd.Context(), fx.New(app.Options(cfg, chs, newLogger(cmd.ErrOrStderr()))))
 		},
 	}
