@@ -124,13 +124,7 @@ func TestBacklogIsReadToItsEnd(t *testing.T) {
 
 func TestTenThousandAreReadInPieces(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Log("with fewer in short mode")
-	}
-	all := 10_000
-	if testing.Short() {
-		all = 1000
-	}
+	const all = 10_000
 	d := opened(t)
 	for i := range all {
 		d.box.Put(mail(fmt.Sprint("mail-", i)))
