@@ -8,10 +8,9 @@ import (
 // headroom is by how much the heap grows at least, in bytes, until garbage is looked for.
 const headroom = 32 << 20
 
-// KeepHeadroom has the garbage collector run a few times a second at most, until release is
-// called. The server lives in some 10 MB and makes garbage with each delivery: by Go's defaults,
-// which go by what is in use, a quarter of a busy server's work was to collect it. As more is in
-// use, its memory still grows in proportion to that.
+// KeepHeadroom has the garbage collector wait for that, until release is called. The server lives
+// in some 10 MB and makes garbage with each delivery: by Go's defaults, which go by what is in
+// use, up to a quarter of a busy server's work is to collect it.
 //
 // Where the environment sets GOGC or GOMEMLIMIT, those hold alone.
 func KeepHeadroom() (release func()) {
