@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/admitone/admitone/adapters/servertest"
@@ -98,30 +97,7 @@ func TestResetsOfThePoolUnderLoadLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	d, pool := pooled(t, nil)
 	a, b := d.two()
-	const n = 60
-	sent := make([]message, n)
-	texts := make([]string, n)
-	for i := range sent {
-		sent[i] = d.write(install("acme-slack"))
-		texts[i] = sent[i].text
-	}
-	var through atomic.Int64
-	go func() {
-		defer through.Store(n)
-		for i := range sent {
-			for retry := 0; t.Context().Err() == nil; retry++ {
-				if sent[i].again(retry).send(t, []*instance{a, b}[(i+retry)%2]).status == http.StatusOK {
-					break
-				}
-			}
-			through.Add(1)
-		}
-	}()
-	for i, reset := range []func(){func() { pool.Do("RECONNECT") }, pool.Restart, func() { pool.Do("RECONNECT") }, pool.Restart} {
-		await(t, "some are through", func() bool { return through.Load() >= int64(10*(i+1)) })
-		reset()
-	}
-	await(t, "all are through", func() bool { return through.Load() >= n })
-	d.once(texts...)
+	reconnect := func() { pool.Do("RECONNECT") }
+	d.disturbed([]*instance{a, b}, reconnect, pool.Restart, reconnect, pool.Restart)
 	d.wantBalance(a)
 }

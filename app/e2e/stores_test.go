@@ -103,9 +103,16 @@ func TestPostgresRestartUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	server := servertest.NewPostgres(t)
 	d := embedded(t, settings{"store": settings{"durable": settings{"driver": "postgres", "dsn": server.Database(t).DSN}}})
 	a, b := d.two()
+	restart := func() { server.Stop(t); server.Start(t) }
+	d.disturbed([]*instance{a, b}, restart, restart)
+}
+
+// disturbed fails the test unless messages that keep coming to instances, and come again until
+// they are taken, are each handled once, though each of harm is done while they come.
+func (d *deployment) disturbed(instances []*instance, harm ...func()) {
+	d.t.Helper()
 	const n = 60
-	texts := make([]string, n)
-	sent := make([]message, n)
+	sent, texts := make([]message, n), make([]string, n)
 	for i := range sent {
 		sent[i] = d.write(install("acme-slack"))
 		texts[i] = sent[i].text
@@ -114,20 +121,19 @@ func TestPostgresRestartUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	go func() {
 		defer through.Store(n)
 		for i := range sent {
-			for retry := 0; t.Context().Err() == nil; retry++ {
-				if sent[i].again(retry).send(t, []*instance{a, b}[(i+retry)%2]).status == http.StatusOK {
+			for retry := 0; d.t.Context().Err() == nil; retry++ {
+				if sent[i].again(retry).send(d.t, instances[(i+retry)%len(instances)]).status == http.StatusOK {
 					break
 				}
 			}
 			through.Add(1)
 		}
 	}()
-	for i := range 2 {
-		await(t, "some are through", func() bool { return through.Load() >= int64(10*(i+1)) })
-		server.Stop(t)
-		server.Start(t)
+	for i, do := range harm {
+		await(d.t, "some are through", func() bool { return through.Load() >= int64(10*(i+1)) })
+		do()
 	}
-	await(t, "all are through", func() bool { return through.Load() >= n })
+	await(d.t, "all are through", func() bool { return through.Load() >= n })
 	d.once(texts...)
 }
 
