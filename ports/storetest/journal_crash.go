@@ -156,7 +156,8 @@ func killOne(t *testing.T, dir string) []string {
 		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+strings.Join(parts, "/"))
-	cmd.Env = append(os.Environ(), journalVictim+"="+dir)
+	// who is killed leaves its temporary folders behind
+	cmd.Env = append(os.Environ(), journalVictim+"="+dir, "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
