@@ -30,6 +30,8 @@ type DurableStore interface {
 	// counts from then, by the store's clock. It returns ErrWaits while an earlier event
 	// of the same conversation has not ended its first attempt, and domain.ErrFenced if
 	// the receipt is not open or no longer held by ref.Holder with ref.Attempt attempts.
+	// ErrWaits with domain.ErrUnknown says that what was sent before it may yet arrive: the
+	// next begin of it must say so by ref.Doubt, or it would take its own attempt for another's.
 	Begin(ctx context.Context, ref Ref, lease time.Duration) (attempt int, err error)
 	// Settle commits where the receipt goes from dispatching. It returns domain.ErrFenced
 	// if the lease ran out or the attempt is not the caller's: then nothing is changed.
@@ -88,6 +90,9 @@ type Ref struct {
 	ID      string
 	Holder  string
 	Attempt int // attempts begun so far
+	// Doubt says that a begin with this ref was answered by ErrWaits and domain.ErrUnknown: so it may
+	// have been applied since.
+	Doubt bool
 }
 
 // A Settlement ends the attempt that Begin numbered.

@@ -200,7 +200,7 @@ func (s *Store) Claim(ctx context.Context, receipts []domain.Receipt) []ports.Cl
 
 // Begin implements ports.DurableStore.
 func (s *Store) Begin(ctx context.Context, ref ports.Ref, lease time.Duration) (int, error) {
-	o := &op{ctx: ctx, begin: &begin{ref, lease}, done: make(chan struct{})}
+	o := &op{ctx: ctx, begin: &begin{ref, lease}, doubt: ref.Doubt, done: make(chan struct{})}
 	s.progress.submit(o)
 	if err := s.progress.wait(o); err != nil {
 		return 0, err

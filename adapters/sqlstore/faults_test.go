@@ -462,6 +462,49 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 // A begin waits for an earlier event of its conversation; the connection is cut while the store
 // reads what kept it; and by its next try that event has ended. What the first try read, or could
 // not read, is not the answer to the second.
+// A begin whose first try is on a network that keeps it is told to wait, and then that arrives. Whoever
+// asks again in doubt is told that it is his own.
+func TestBeginThatArrivesAfterItWasToldToWaitIsNotFenced(t *testing.T) {
+	t.Parallel()
+	c := pgConfig(t)
+	direct := open(t, c)
+	p := newProxy(t, c.DSN)
+	c.DSN, c.Migrate = p.DSN, false
+	s := open(t, c)
+	earlier, later := receipt("earlier"), receipt("later")
+	later.Conversation = earlier.Conversation
+	for _, r := range []domain.Receipt{earlier, later} {
+		if got := claim(t.Context(), direct, r); !got.Won {
+			t.Fatal(got.Err)
+		}
+	}
+	n, err := direct.Begin(t.Context(), refOf(earlier), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier.Attempt = n
+	toServer, left := cutsRequests(1)
+	p.set(toServer, nil)
+	ctx := within(t, 20*time.Second)
+	if _, err := s.Begin(ctx, refOf(later), time.Minute); !errors.Is(err, ports.ErrWaits) || !errors.Is(err, domain.ErrUnknown) || left() != 0 {
+		t.Fatalf("Begin whose first try may yet arrive = %v; want ErrWaits, and in doubt", err)
+	}
+	if err := direct.Settle(ctx, ports.Settlement{Ref: refOf(earlier), Step: domain.Step{State: domain.Handled}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := direct.Begin(ctx, refOf(later), time.Minute); err != nil { // as the first try would
+		t.Fatal(err)
+	}
+	ref := refOf(later)
+	if _, err := s.Begin(ctx, ref, time.Minute); !errors.Is(err, domain.ErrFenced) {
+		t.Errorf("Begin of who has no doubt = %v; want ErrFenced", err)
+	}
+	ref.Doubt = true
+	if n, err := s.Begin(ctx, ref, time.Minute); err != nil || n != 1 {
+		t.Errorf("Begin in doubt = %d, %v; want the first attempt", n, err)
+	}
+}
+
 func TestBeginThatIsCarriedOutAtTheSecondTryIsNotFenced(t *testing.T) {
 	t.Parallel()
 	c := pgConfig(t)

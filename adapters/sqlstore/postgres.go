@@ -436,6 +436,9 @@ func (o *op) stand(state domain.State, holder string, attempt int) {
 		o.attempt, o.err = attempt, nil
 	case o.begin != nil && attempt == ref.Attempt && (state == domain.Claimed || state == domain.Retrying):
 		o.err = ports.ErrWaits
+		if o.doubt { // on a connection that was given up, and whose network may yet deliver it
+			o.err = fmt.Errorf("%w: %w", ports.ErrWaits, domain.ErrUnknown)
+		}
 	case o.settle != nil && o.doubt && state == o.settle.Step.State && attempt == ref.Attempt:
 		o.err = nil
 	}

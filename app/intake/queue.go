@@ -15,8 +15,9 @@ type item struct {
 	receipt      domain.Receipt
 	installation *Installation // nil if it is gone from the configuration
 	numbered     bool
-	lane         int64 // its conversation's number, once the queue has it
-	waits        int   // begins refused because of its conversation
+	lane         int64     // its conversation's number, once the queue has it
+	waits        int       // begins refused because of its conversation
+	doubt        time.Time // when the first of them began that may have been applied since
 }
 
 // laned reports whether the item keeps its place in its conversation: that holds for first

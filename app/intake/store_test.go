@@ -140,6 +140,9 @@ func (s *store) Begin(_ context.Context, ref ports.Ref, lease time.Duration) (in
 		return 0, err
 	}
 	r := s.find(ref.ID)
+	if r != nil && ref.Doubt && r.Holder == ref.Holder && r.Attempt == ref.Attempt+1 && r.State == domain.Dispatching {
+		return r.Attempt, nil
+	}
 	if r == nil || r.Holder != ref.Holder || r.Attempt != ref.Attempt || r.State != domain.Claimed && r.State != domain.Retrying {
 		return 0, domain.ErrFenced
 	}

@@ -31,6 +31,9 @@ func (e *Engine) workOn(it *item) {
 	switch {
 	case err == nil:
 	case errors.Is(err, ports.ErrWaits):
+		if errors.Is(err, domain.ErrUnknown) && it.doubt.IsZero() {
+			it.doubt = start
+		}
 		it.waits++
 		e.queue.freed(it)
 		e.queue.postpone(e.life, it, min(time.Duration(it.waits)*10*time.Millisecond, 200*time.Millisecond))
@@ -80,9 +83,13 @@ func (e *Engine) settleAll() {
 // begin commits that the next attempt of it has begun, at start or later. While the store is out
 // of reach it tries again, unless the instance is to end.
 func (e *Engine) begin(it *item, lease time.Duration) (number int, start time.Time, err error) {
-	ref := ports.Ref{Tenant: it.receipt.Key.Tenant, ID: it.receipt.ID, Holder: e.holder, Attempt: it.receipt.Attempt}
+	ref := ports.Ref{
+		Tenant: it.receipt.Key.Tenant, ID: it.receipt.ID, Holder: e.holder, Attempt: it.receipt.Attempt, Doubt: !it.doubt.IsZero(),
+	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		start = time.Now()
+		if start = time.Now(); ref.Doubt {
+			start = it.doubt
+		}
 		number, err = e.DurableStore.Begin(e.life, ref, lease)
 		if err == nil || errors.Is(err, ports.ErrWaits) || errors.Is(err, domain.ErrFenced) {
 			return number, start, err

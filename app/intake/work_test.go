@@ -237,6 +237,49 @@ func TestEventWhoseBeginIsAnsweredLateIsTriedAgain(t *testing.T) {
 	})
 }
 
+// What was sent on a connection that was given up arrives when the network is back, after the store
+// has said that the event waits: it is the instance's own begin, and no other's.
+func TestBeginThatArrivesLateIsItsOwn(t *testing.T) {
+	t.Parallel()
+	lease := domain.DefaultPolicy().Lease
+	for _, tt := range []struct {
+		late     time.Duration // how long the answer that it waits took
+		attempts int           // until it is handled
+	}{{time.Second, 1}, {lease * 3 / 4, 2}} {
+		t.Run(tt.late.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{}).start()
+				defer b.stop()
+				begins := 0
+				b.store.fails(func(call string) error {
+					if call != "Begin" {
+						return nil
+					}
+					switch begins++; begins {
+					case 1:
+						b.store.beginTakes = 0
+						return fmt.Errorf("%w: %w", ports.ErrWaits, domain.ErrUnknown)
+					case 2:
+						r := b.store.receipts[0]
+						r.State, r.Attempt, r.BegunAt, r.LeaseUntil = domain.Dispatching, 1, time.Now(), time.Now().Add(lease)
+					}
+					return nil
+				})
+				b.store.look(func() { b.store.beginTakes = tt.late })
+				b.wants(200, "admitted", "id=1")
+				time.Sleep(tt.late + time.Minute)
+				if r := b.store.by("1"); r.State != domain.Handled || r.Attempt != tt.attempts {
+					t.Errorf("the receipt is %s after %d attempts; want handled after %d", r.State, r.Attempt, tt.attempts)
+				}
+				if got := b.app.events(); !slices.Equal(got, []string{"1"}) {
+					t.Errorf("dispatched %v; want it once", got)
+				}
+			})
+		})
+	}
+}
+
 func TestSettleIsTriedUntilTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -35,6 +35,8 @@ var durableMutants = map[string]string{
 	"begins for anyone":                                   "BeginIsFenced",
 	"begins any attempt":                                  "BeginIsFenced",
 	"begins what is begun":                                "BeginIsFenced",
+	"takes its own begin for another's":                   "BeginInDoubtIsFoundOut",
+	"takes another's begin for its own":                   "BeginInDoubtIsFoundOut",
 	"looks, then begins":                                  "BeginOnceAmongMany",
 	"looks, then settles":                                 "SettleOnceAmongMany",
 	"begins without looking at the conversation":          "BeginsOfOneConversationOneAtATime",

@@ -17,6 +17,7 @@ import (
 var progressPromises = []promise{
 	{"BeginIsCommittedWhenItReturns", "another instance sees a begin as soon as it is answered, and until when its holder counts as alive", beginIsCommitted},
 	{"BeginIsFenced", "only the holder begins, only the next attempt and only once", beginIsFenced},
+	{"BeginInDoubtIsFoundOut", "who may have begun an attempt is told whether it has", beginInDoubt},
 	{"BeginOnceAmongMany", "of many begins of one attempt at once, one of the holder's is answered with its number, and no other", beginOnceAmongMany},
 	{"SettleOnceAmongMany", "of many settles of one attempt at once, the one that is carried out is told so, and no other", settleOnceAmongMany},
 	{"BeginsOfOneConversationOneAtATime", "an event waits until the earlier ones of its conversation have ended their first attempt", oneAtATime},
@@ -83,6 +84,39 @@ func beginIsFenced(k *trial) {
 		_, err := k.store.Begin(k.ctx, refOf(r), long)
 		k.wantErr(fmt.Sprintf("Begin of a %s receipt", state), err, domain.ErrFenced)
 	}
+}
+
+func beginInDoubt(k *trial) {
+	doubted := func(r domain.Receipt, attempts int) ports.Ref {
+		ref := refOf(r)
+		ref.Attempt, ref.Doubt = attempts, true
+		return ref
+	}
+	for what, r := range map[string]domain.Receipt{
+		"it has begun":     k.begin(k.claim(k.store, event("Ev1")), long),
+		"it has not begun": k.claim(k.store, event("Ev2")),
+	} {
+		if n, err := k.other.Begin(k.ctx, doubted(r, 0), long); err != nil || n != 1 {
+			k.Errorf("Begin in doubt, while %s, = %d, %v; want its first attempt", what, n, err)
+		}
+		k.wantState(r.ID, domain.Dispatching, 1)
+		stranger := doubted(r, 0)
+		stranger.Holder = another
+		for what, ref := range map[string]ports.Ref{"of another holder": stranger, "of another attempt": doubted(r, 1)} {
+			_, err := k.store.Begin(k.ctx, ref, long)
+			k.wantErr("Begin in doubt "+what, err, domain.ErrFenced)
+		}
+	}
+	for _, state := range []domain.State{domain.Handled, domain.Failed, domain.Lost} {
+		r := k.in(state, event("Ev "+string(state)))
+		_, err := k.store.Begin(k.ctx, doubted(r, 0), long)
+		k.wantErr(fmt.Sprintf("Begin in doubt of a %s receipt", state), err, domain.ErrFenced)
+	}
+	k.claim(k.store, eventIn("C1", "Ev3"))
+	waits := k.claim(k.store, eventIn("C1", "Ev4"))
+	_, err := k.store.Begin(k.ctx, doubted(waits, 0), long)
+	k.wantErr("Begin in doubt behind an earlier event", err, ports.ErrWaits)
+	k.wantErr("Begin in doubt behind an earlier event", err, domain.ErrUnknown)
 }
 
 func beginOnceAmongMany(k *trial) {

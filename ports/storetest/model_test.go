@@ -223,6 +223,10 @@ func (m *model) Begin(ctx context.Context, ref ports.Ref, ttl time.Duration) (in
 	if o != nil && m.has("begins what is begun") {
 		waiting = o.State.Open()
 	}
+	mine := o != nil && (o.Holder == ref.Holder || m.has("takes another's begin for its own")) && o.Attempt == ref.Attempt+1
+	if ref.Doubt && mine && o.State == domain.Dispatching && !m.has("takes its own begin for another's") {
+		return o.Attempt, nil
+	}
 	if !waiting || o.Holder != ref.Holder && !m.has("begins for anyone") || o.Attempt != ref.Attempt && !m.has("begins any attempt") {
 		return 0, domain.ErrFenced
 	}
@@ -233,6 +237,9 @@ func (m *model) Begin(ctx context.Context, ref ports.Ref, ttl time.Duration) (in
 		}
 		holds := p.lane != 0 || m.has("waits for retries") && p.State == domain.Retrying && p.Conversation == o.Conversation
 		if o.lane != 0 && earlier && holds && (p.lane == o.lane || p.lane == 0) && !m.has("begins without looking at the conversation") {
+			if ref.Doubt {
+				return 0, errors.Join(ports.ErrWaits, domain.ErrUnknown)
+			}
 			return 0, ports.ErrWaits
 		}
 	}
