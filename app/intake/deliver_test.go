@@ -116,6 +116,36 @@ func TestAppWideAddressFindsTheInstallation(t *testing.T) {
 	})
 }
 
+// A copy of what is not handled must meet the durable store, which knows whether somebody is at it.
+func TestOnlyWhatIsHandledIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, setup{}).start()
+		defer b.stop()
+		kept := func(id string) time.Duration {
+			synctest.Wait()
+			return b.cache.kept(domain.Key{Tenant: "acme", Platform: "toy", Account: "a1", EventID: id}.Digest())
+		}
+		answered := make(chan struct{})
+		b.app.reacts(func(_ context.Context, d ports.Dispatch) domain.Result {
+			<-answered
+			if d.Key.EventID == "2" {
+				return domain.Result{Outcome: domain.Rejected}
+			}
+			return domain.Result{Outcome: domain.Taken}
+		})
+		b.wants(200, "admitted", "id=1")
+		b.wants(200, "admitted", "id=2")
+		if one, two := kept("1"), kept("2"); one != 0 || two != 0 {
+			t.Errorf("while they are dispatched they are remembered for %s and %s; want neither", one, two)
+		}
+		close(answered)
+		if one, two := kept("1"), kept("2"); one != domain.DefaultPolicy().FastTTL || two != 0 {
+			t.Errorf("after they ended they are remembered for %s and %s; want the handled one alone, for fast_ttl", one, two)
+		}
+	})
+}
+
 // The fast store is believed only where it knows of equal content; it decides nothing else.
 func TestFastStoreOnlySavesWork(t *testing.T) {
 	t.Parallel()

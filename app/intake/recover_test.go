@@ -3,6 +3,7 @@ package intake_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -284,6 +285,25 @@ func TestJournalTakesWhatWouldNotComeAgain(t *testing.T) {
 		once("admitted", 200, "id=3")
 		once("duplicate", 200, "id=1 in=room")
 		synctest.Wait()
+	})
+}
+
+// A store that refuses an event is not out of reach: it would refuse it again.
+func TestWhatTheStoreRefusesIsNotJournalled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{size: 3}
+		b := newBench(t, setup{journal: j}).start()
+		defer b.stop()
+		if a := b.sendsTo("shy", "once", "id=1 refuse-me"); a.Status != http.StatusServiceUnavailable || a.Verdict != "refused" {
+			t.Errorf("answered with %d %q; want 503 refused", a.Status, a.Verdict)
+		}
+		if n := j.Len(); n != 0 {
+			t.Errorf("%d events are journalled; want none", n)
+		}
+		if a := b.sendsTo("shy", "once", "id=2"); a.Verdict != "admitted" || b.store.by("2").ID == "" {
+			t.Errorf("the next event is answered with %q; want admitted by the store", a.Verdict)
+		}
 	})
 }
 
