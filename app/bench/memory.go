@@ -67,6 +67,10 @@ func (b *bench) memory(ctx context.Context) error {
 	if err := send(0, queued/8); err != nil {
 		return err
 	}
+	// until the heap has grown by what it may however little waits
+	if _, err := s.do(a.job(server, 64, load.Job{Duration: 3 * time.Second, Events: queued / 8, Again: true}), nil); err != nil {
+		return err
+	}
 	before, err := rig.RSS(server.PID())
 	if err != nil {
 		return err
