@@ -271,6 +271,41 @@ func TestOnErrorHearsOfEachFailedCall(t *testing.T) {
 	}
 }
 
+// What is under way when the store is closed gets its answer: it may be the last outcomes of a drain.
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	s, err := redis.New(redis.Config{URL: scripted(t, func(command string) string {
+		if command != "set" {
+			return "-ERR unknown command"
+		}
+		close(asked)
+		<-answer
+		return "+OK"
+	}), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remembered, closed := make(chan error, 1), make(chan error, 1)
+	go func() { remembered <- s.Remember(t.Context(), domain.DigestOf("a"), ports.Mark{1}, time.Hour) }()
+	<-asked
+	go func() { closed <- s.Close() }()
+	wantError(t, s, domain.DigestOf("late")) // which returns once the store is being closed
+	select {
+	case err = <-closed:
+		t.Errorf("Close() = %v while a command is under way; want it to wait", err)
+		closed <- err
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(answer)
+	if err := <-remembered; err != nil {
+		t.Errorf("Remember, whose answer came during Close = %v; want nil", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Close() = %v; want nil", err)
+	}
+}
+
 func TestCloseEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
