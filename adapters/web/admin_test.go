@@ -198,6 +198,7 @@ func TestErrorsTellNothingOfTheInside(t *testing.T) {
 		{fmt.Errorf("%s: %w", inside, domain.ErrNotFound), 404},
 		{fmt.Errorf("%s: %w", inside, domain.ErrState), 409},
 		{fmt.Errorf("%s: %w", inside, context.DeadlineExceeded), 503},
+		{fmt.Errorf("%s: %w", inside, context.Canceled), 503},
 	} {
 		l := &ledger{
 			receipts:   func(ports.Filter) (ports.Page, error) { return ports.Page{}, c.err },
