@@ -318,18 +318,50 @@ func TestUnfitKeyIsRefusedAndNotShown(t *testing.T) {
 
 // A row's secrets must not open in another row: who can write to the database can't make one
 // tenant's secret that of another.
+// Who can write to the database and has no key must not get secrets into a row that is shown to
+// somebody else: one that differs in any part of what says whose it is.
 func TestSealedSecretsOpenInTheirOwnRowOnly(t *testing.T) {
 	t.Parallel()
 	c := pgConfig(t)
 	c.SecretKeys = []string{key('a')}
 	s := open(t, c)
-	add(t, s, acmeSlack())
-	other := acmeSlack()
-	other.ID, other.Tenant, other.Account = "globex-slack", "globex", "T0GLOBEX02"
-	add(t, s, other)
-	exec(t, c.DSN, `UPDATE installations SET sealed = (SELECT sealed FROM installations WHERE id = 'acme-slack') WHERE id = 'globex-slack'`)
-	if in, err := s.FindInstallation(t.Context(), ports.InstallationRef{ID: "globex-slack"}); err == nil {
-		t.Errorf("found with %d secrets; want an error", len(in.Secrets))
+	add(t, s, ports.Installation{ID: "globex-slack", Tenant: "globex", Channel: "slack", Account: "T0GLOBEX02"})
+	for part, to := range map[string]string{"tenant": "globex", "id": "other", "channel": "teams", "account": "T0OTHER03"} {
+		in := acmeSlack()
+		in.ID, in.Account = part, "of "+part
+		add(t, s, in)
+		find(t, s, in.ID)
+		exec(t, c.DSN, fmt.Sprintf(`UPDATE installations SET %s = '%s' WHERE id = '%s'`, part, to, in.ID))
+		if part == "id" {
+			in.ID = to
+		}
+		if in, err := s.FindInstallation(t.Context(), ports.InstallationRef{ID: in.ID}); err == nil {
+			t.Errorf("with another %s it is found with %d secrets; want an error", part, len(in.Secrets))
+		}
+	}
+	for part, to := range map[string]string{"tenant": "globex", "id": "00000000-0000-7000-8000-000000000001", "installation": "globex-slack"} {
+		q := confined(t, "body")
+		if kept, err := s.Confine(t.Context(), q, 10); err != nil || !kept {
+			t.Fatalf("Confine = %t, %v; want it kept", kept, err)
+		}
+		tenant, installation := q.Tenant, q.Delivery.Installation
+		if page, err := s.Confined(t.Context(), tenant, installation, "", 10); err != nil || len(page) != 1 {
+			t.Fatalf("Confined = %d, %v; want 1", len(page), err)
+		}
+		exec(t, c.DSN, fmt.Sprintf(`UPDATE quarantine SET %s = '%s' WHERE id = '%s'`, part, to, q.ID))
+		switch part {
+		case "tenant":
+			tenant = to
+		case "installation":
+			installation = to
+		}
+		if n, err := s.CountConfined(t.Context(), tenant, installation); err != nil || n != 1 {
+			t.Fatalf("CountConfined = %d, %v; want 1", n, err)
+		}
+		if page, err := s.Confined(t.Context(), tenant, installation, "", 10); err != nil || len(page) != 0 {
+			t.Errorf("with another %s %d quarantined requests are opened, %v; want none", part, len(page), err)
+		}
+		exec(t, c.DSN, `DELETE FROM quarantine`)
 	}
 }
 
