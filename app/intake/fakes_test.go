@@ -312,8 +312,23 @@ func delivery(channel, installation, body string) ports.Delivery {
 // wants fails the test unless a delivery of lines is answered with the status and the verdict.
 func (b *bench) wants(status int, verdict string, lines ...string) {
 	b.t.Helper()
-	if a := b.sends(lines...); a.Status != status || a.Verdict != verdict {
-		b.t.Errorf("%v is answered with %d %q; want %d %q", lines, a.Status, a.Verdict, status, verdict)
+	b.wantsAt("one", status, verdict, strings.Join(lines, "\n"))
+}
+
+// wantsAt is wants for an address of another installation. Whatever makes the vendor come again must
+// say when.
+func (b *bench) wantsAt(installation string, status int, verdict, body string) {
+	b.t.Helper()
+	a := b.sendsTo("toy", installation, body)
+	if a.Status != status || a.Verdict != verdict {
+		b.t.Errorf("%q to %q is answered with %d %q; want %d %q", body, installation, a.Status, a.Verdict, status, verdict)
+	}
+	again := time.Duration(0)
+	if a.Status == http.StatusServiceUnavailable || a.Status == http.StatusTooManyRequests {
+		again = 7 * time.Second
+	}
+	if a.RetryAfter != again {
+		b.t.Errorf("%q to %q, answered with %d, is to come again after %s; want %s", body, installation, a.Status, a.RetryAfter, again)
 	}
 }
 

@@ -192,11 +192,3 @@ func opens(edit func(*domain.ClaimPolicy)) intake.Opener {
 func three() ports.Installation {
 	return ports.Installation{ID: "three", Tenant: "initech", Channel: "toy", Account: "a9", DispatchURL: "http://three/"}
 }
-
-// wantsAt fails the test unless a delivery to the address is answered so.
-func (b *bench) wantsAt(installation string, status int, verdict, line string) {
-	b.t.Helper()
-	if a := b.sendsTo("toy", installation, line); a.Status != status || a.Verdict != verdict {
-		b.t.Errorf("%q to %q is answered with %d %q; want %d %q", line, installation, a.Status, a.Verdict, status, verdict)
-	}
-}

@@ -88,6 +88,31 @@ func TestChangeOfAKeptInstallationTakesEffect(t *testing.T) {
 	})
 }
 
+// Who has missed changes is told that there were some: nothing at hand can be relied on then, neither
+// what there was nor that there was nothing.
+func TestMissedChangesTakeEffectAllTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(three())
+		b := newBench(t, setup{kept: k}).start()
+		defer b.stop()
+		b.wantsAt("three", 200, "admitted", "id=1")
+		b.wantsAt("", 200, "admitted", "id=2 to=a9")
+		b.wantsAt("four", 404, "", "id=1")
+		k.mu.Lock()
+		paused, added := three(), three()
+		paused.Paused = true
+		added.ID, added.Account = "four", "a10"
+		k.m["three"], k.m["four"] = paused, added
+		k.mu.Unlock()
+		k.told <- ""
+		synctest.Wait()
+		b.wantsAt("three", 503, "refused", "id=3")
+		b.wantsAt("", 503, "refused", "id=3 to=a9")
+		b.wantsAt("four", 200, "admitted", "id=3")
+	})
+}
+
 // What was read before a change must not be kept after it: it would hold for ever.
 func TestLookUpThatAChangeOvertakesIsNotKept(t *testing.T) {
 	t.Parallel()

@@ -532,6 +532,38 @@ func TestKeptAccountIsPolledThoughItsLookUpFailedOnce(t *testing.T) {
 	})
 }
 
+// From when an installation is paused or removed nobody asks its vendor with its credentials.
+func TestAccountIsPolledNoMoreOncePausedOrRemoved(t *testing.T) {
+	t.Parallel()
+	for _, removed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := new(feed)
+			in := ports.Installation{ID: "three", Tenant: "initech", Channel: "fed", Account: "a9"}
+			k := newKept(in)
+			b := newBench(t, setup{polls: newPolls(), kept: k, opens: func(in ports.Installation) (intake.Installation, error) {
+				opened := polledAs(in.Account, f)
+				opened.ID, opened.Tenant, opened.Paused = in.ID, in.Tenant, in.Paused
+				return opened, nil
+			}}).start()
+			defer b.stop()
+			time.Sleep(55 * time.Second) // between two rounds
+			before := f.asked()
+			in.Paused = true
+			k.change(in, removed)
+			time.Sleep(10 * time.Minute)
+			if after := f.asked(); before < 2 || after != before {
+				t.Errorf("polled %d times, and %d times since (removed: %t); want more than once, and never since", before, after-before, removed)
+			}
+			in.Paused = false
+			k.change(in, false)
+			time.Sleep(time.Minute)
+			if again := f.asked(); again <= before {
+				t.Error("what is there again is not polled")
+			}
+		})
+	}
+}
+
 func TestWebhookPathOfAPolledChannelIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := withFeeds(t, setup{}, newPolls(), map[string]*feed{"desk": new(feed)})

@@ -307,6 +307,46 @@ func TestWhatTheStoreRefusesIsNotJournalled(t *testing.T) {
 	})
 }
 
+// A store that answers and yet does not take what it is given, or does not tell, has nothing: until
+// it says that a claim is concluded the journal has the only copy.
+func TestJournalKeepsWhatIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []error{domain.ErrUnavailable, domain.ErrUnknown, errors.New("refused")} {
+		t.Run(outcome.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{size: 10}
+				b := newBench(t, setup{journal: j}).start()
+				defer b.stop()
+				b.store.fails(func(string) error { return domain.ErrUnavailable })
+				for _, line := range []string{"id=1 in=room", "id=2 in=room"} {
+					if a := b.sendsTo("shy", "once", line); a.Verdict != "admitted" {
+						t.Errorf("%q is answered with %q; want admitted", line, a.Verdict)
+					}
+				}
+				claims, kept := 0, 2
+				b.store.fails(func(call string) error {
+					if call != "Claim" {
+						return nil
+					}
+					claims++
+					kept = min(kept, j.Len()) // at the moment of the claim
+					return outcome
+				})
+				time.Sleep(10 * time.Second)
+				b.store.fails(nil)
+				if claims == 0 || kept != 2 || j.Len() != 2 {
+					t.Errorf("during %d claims %d were journalled, and %d after them; want some, and 2", claims, kept, j.Len())
+				}
+				time.Sleep(10 * time.Second)
+				if got := b.app.events(); !slices.Equal(got, []string{"1", "2"}) || j.Len() != 0 {
+					t.Errorf("dispatched %v with %d journalled; want each once, in order", got, j.Len())
+				}
+			})
+		})
+	}
+}
+
 // One entry that the store refuses for good holds up none behind it, and is not lost.
 func TestJournalIsNotHeldUpByOneEntry(t *testing.T) {
 	t.Parallel()

@@ -323,12 +323,15 @@ func TestSettleIsTriedUntilTheLeaseIsOver(t *testing.T) {
 	}
 }
 
-// A dispatcher is given until the end of the lease and no longer.
+// A dispatcher is given until the end of the lease and no longer, however late the answer to the
+// begin came: the store has counted it since the begin.
 func TestDispatchEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, setup{}).start()
 		defer b.stop()
+		const late = 10 * time.Second
+		b.store.look(func() { b.store.beginTakes = late })
 		took := make(chan time.Duration, 1)
 		b.app.reacts(func(ctx context.Context, _ ports.Dispatch) domain.Result {
 			start := time.Now()
@@ -338,11 +341,73 @@ func TestDispatchEndsWithItsLease(t *testing.T) {
 		})
 		b.wants(200, "admitted", "id=1")
 		time.Sleep(5 * time.Minute)
-		if got := <-took; got != domain.DefaultPolicy().Lease {
-			t.Errorf("the dispatch was ended after %s; want at the end of the lease", got)
+		if got, want := <-took, domain.DefaultPolicy().Lease-late; got != want {
+			t.Errorf("the dispatch was ended after %s; want after %s, at the end of the lease", got, want)
 		}
 		if r := b.store.by("1"); r.State != domain.Lost && r.State != domain.Failed {
 			t.Errorf("the receipt is %s; want it closed", r.State)
+		}
+	})
+}
+
+// The application may be done when its lease is over. By then others have decided on the event, so
+// nothing may follow from it, least of all that copies are told from the fast store.
+func TestOutcomeAfterTheLeaseCountsForNothing(t *testing.T) {
+	t.Parallel()
+	for guarantee, want := range map[domain.Guarantee]domain.State{domain.AtMostOnce: domain.Lost, domain.AtLeastOnce: domain.Retrying} {
+		t.Run(string(guarantee), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{policy: func(p *domain.ClaimPolicy) {
+					p.Guarantee, p.Backoff = guarantee, domain.Backoff{Initial: time.Hour, Max: time.Hour}
+				}}).start()
+				defer b.stop()
+				b.app.reacts(takes(domain.DefaultPolicy().Lease + 10*time.Second))
+				b.wants(200, "admitted", "id=1")
+				time.Sleep(domain.DefaultPolicy().Lease + time.Minute)
+				r := b.store.by("1")
+				if r.State != want || r.Attempt != 1 {
+					t.Errorf("the receipt is %s after %d attempts; want %s after one", r.State, r.Attempt, want)
+				}
+				if got := b.cache.kept(r.Key.Digest()); got != 0 {
+					t.Errorf("it is remembered as handled for %s", got)
+				}
+				if !strings.Contains(b.logged(), "could not be recorded within its lease") {
+					t.Error("nothing tells that the application took it")
+				}
+			})
+		})
+	}
+}
+
+// An application tells attempts of one event from two events by the id, whoever begins them.
+func TestEachAttemptHasTheIDOfTheReceipt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.leaves("left", "", domain.AtLeastOnce, domain.Dispatching)
+		b := newBench(t, setup{store: s}).start()
+		defer b.stop()
+		b.app.reacts(func(ctx context.Context, d ports.Dispatch) domain.Result {
+			if d.Attempt < 3 {
+				return answers(domain.Declined)(ctx, d)
+			}
+			return domain.Result{Outcome: domain.Taken}
+		})
+		b.wants(200, "admitted", "id=new")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		attempts := map[string][]int{}
+		for _, d := range b.app.got {
+			attempts[d.ID] = append(attempts[d.ID], d.Attempt)
+		}
+		for event, want := range map[string][]int{"left": {2, 3}, "new": {1, 2, 3}} {
+			if got := attempts[s.by(event).ID]; !slices.Equal(got, want) {
+				t.Errorf("under the id of the receipt of %s came attempts %v; want %v", event, got, want)
+			}
+		}
+		if len(attempts) != 2 {
+			t.Errorf("dispatched under %d ids; want 2", len(attempts))
 		}
 	})
 }
