@@ -363,7 +363,11 @@ func TestSQLiteReadsNoTableWhole(t *testing.T) {
 		}
 	}
 	for name, text := range sqlstore.SQLiteStatements {
-		wantIndexes(t, db, name, text)
+		for _, detail := range wantIndexes(t, db, name, text) {
+			if strings.HasPrefix(detail, "SEARCH") && strings.HasSuffix(detail, "(tenant=?)") {
+				t.Errorf("%s reads all of a tenant's rows: %s in\n%s", name, detail, text)
+			}
+		}
 	}
 	type sent struct {
 		text string
@@ -384,9 +388,9 @@ func TestSQLiteReadsNoTableWhole(t *testing.T) {
 	}
 }
 
-// wantIndexes checks that a statement reads tables through indexes,
-// and of these only the ones of what is open or parked from end to end.
-func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
+// wantIndexes checks that a statement reads tables through indexes, and of these only the ones of
+// what is open or parked from end to end. It returns the steps of its plan.
+func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) (plan []string) {
 	t.Helper()
 	if len(args) == 0 { // a plan does not depend on them
 		for range strings.Count(text, "?") {
@@ -399,7 +403,7 @@ func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {
 		t.Errorf("%s: explain %s: %v", name, text, err)
-		return
+		return nil
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -408,6 +412,7 @@ func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
 			t.Fatal(err)
 		}
+		plan = append(plan, detail)
 		what, ok := strings.CutPrefix(detail, "SCAN ")
 		if !ok {
 			continue
@@ -424,6 +429,7 @@ func wantIndexes(t *testing.T, db *sql.DB, name, text string, args ...any) {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
+	return plan
 }
 
 // liteDB opens the file of a store as somebody else would.
