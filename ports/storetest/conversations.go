@@ -10,7 +10,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var conversationPromises = []promise{
+var conversationPromises = []promise[*trial]{
 	{"MessageOpensOrJoinsItsConversation", "a message that is claimed stands in the pending conversation, which the first one opens", messageOpensOrJoins},
 	{"OnlyNewMessagesAreRecorded", "an event of another kind leaves neither message nor conversation", onlyMessages},
 	{"ConversationIsOpenedOnceAmongMany", "of all first messages of a conversation, in any number of instances, one opens it and all stand in it", openedOnce},

@@ -29,49 +29,24 @@ type Subject struct {
 	Other Store
 }
 
-const (
-	// soon is a time that ends while a check waits for it; long is one that never does.
-	soon = time.Millisecond
-	long = 10 * time.Minute
-	// patience is how long a check waits for what must come, on a busy machine, and most how
-	// long it may take as a whole.
-	patience = 10 * time.Second
-	most     = 2 * time.Minute
-)
-
-// A promise is one sentence of the port and how it is checked.
-type promise struct {
-	name, text string
-	check      func(*trial)
-}
-
 // Durable checks each promise of ports.DurableStore, ports.Ledger and ports.Conversations with one
 // subtest, each on a store of its own from open. The kit closes what it opens. Run it with -race: some promises
 // are about concurrency. What it asks of time is that things happen in the end, never how fast.
 func Durable(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
-	for _, p := range slices.Concat(claimPromises, progressPromises, recoverPromises, prunePromises, ledgerPromises,
-		conversationPromises, otherPromises) {
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			defer func() {
-				if t.Failed() {
-					t.Logf("broken promise: %s", p.text)
-				}
-			}()
-			s := open(t)
-			ctx, cancel := context.WithTimeout(t.Context(), most)
-			defer cancel()
-			k := &trial{T: t, ctx: ctx, store: s.Store, other: s.Other}
-			if k.other == nil {
-				k.other = k.store
-			} else {
-				defer k.close(k.other)
-			}
-			defer k.close(k.store)
-			p.check(k)
-		})
-	}
+	promises := slices.Concat(claimPromises, progressPromises, recoverPromises, prunePromises, ledgerPromises,
+		conversationPromises, otherPromises)
+	try(t, promises, func(t *testing.T, ctx context.Context) *trial {
+		s := open(t)
+		k := &trial{T: t, ctx: ctx, store: s.Store, other: s.Other}
+		t.Cleanup(func() { k.close(s.Store) })
+		if k.other == nil {
+			k.other = k.store
+		} else {
+			t.Cleanup(func() { k.close(s.Other) })
+		}
+		return k
+	})
 }
 
 // A trial is the check of one promise. Its helpers end it if what they prepare fails.

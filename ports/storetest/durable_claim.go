@@ -12,7 +12,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var claimPromises = []promise{
+var claimPromises = []promise[*trial]{
 	{"FirstClaimWins", "the first claim of an event is won, every later one is lost to it", firstClaimWins},
 	{"OneWinnerAmongMany", "of all claims of one key, in any number of instances, exactly one is won", oneWinnerAmongMany},
 	{"ClaimOfOwnIDIsWon", "the receipt's id is the claim token: who claims with it again learns that the claim was won", claimOfOwnIDIsWon},

@@ -11,7 +11,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var otherPromises = []promise{
+var otherPromises = []promise[*trial]{
 	{"CanceledClaimTellsTheTruthLater", "a claim whose context ended is claimed or not, and a later claim learns which", canceledClaim},
 	{"CanceledProgressTellsTheTruthLater", "a begin or settle whose context ended is carried out or not, never half", canceledProgress},
 	{"CanceledChangeIsNotARefusal", "a change whose context ended is not told as one that the store refused", canceledChange},

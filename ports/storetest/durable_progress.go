@@ -14,7 +14,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var progressPromises = []promise{
+var progressPromises = []promise[*trial]{
 	{"BeginIsCommittedWhenItReturns", "another instance sees a begin as soon as it is answered, and until when its holder counts as alive", beginIsCommitted},
 	{"BeginIsFenced", "only the holder begins, only the next attempt and only once", beginIsFenced},
 	{"BeginInDoubtIsFoundOut", "who may have begun an attempt is told whether it has", beginInDoubt},

@@ -11,7 +11,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var prunePromises = []promise{
+var prunePromises = []promise[*trial]{
 	{"PruneDeletesWhatIsOldAndClosed", "closed receipts that are older than the scope says are deleted with their history, and no others", pruneOldClosed},
 	{"PrunedKeyIsNewAgain", "an event whose receipt was pruned is new", prunedKeyIsNew},
 	{"PrunePayloadsEarlier", "payloads go before their receipts, but never those of open ones", prunePayloads},

@@ -11,7 +11,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var recoverPromises = []promise{
+var recoverPromises = []promise[*trial]{
 	{"TakeUpOfGoneHolder", "what somebody has claimed who left, whose time is over or who never said that it lives is taken up", takeUpOfGone},
 	{"TakeUpLeavesLivingHoldersAlone", "what a living instance has claimed is its own", takeUpLeavesLiving},
 	{"TakeUpOwnUnknown", "an instance takes up its own claims which it does not know of, and no others of its own", takeUpOwn},

@@ -13,7 +13,7 @@ import (
 	"github.com/admitone/admitone/ports"
 )
 
-var ledgerPromises = []promise{
+var ledgerPromises = []promise[*trial]{
 	{"ReplayDispatchesAgain", "a replayed receipt keeps its id and is due at once, whatever it was closed as", replayAgain},
 	{"ReplayOnce", "of two who replay at once, one does", replayOnce},
 	{"ReplayOfOpenIsRefused", "an open receipt is not replayed, nor one that is not there", replayOpen},

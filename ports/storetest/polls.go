@@ -22,34 +22,18 @@ type PollSubject struct {
 	Other ports.PollStore
 }
 
-// A pollPromise is one sentence of the port and how it is checked.
-type pollPromise struct {
-	name, text string
-	check      func(*pollTrial)
-}
-
 // Polls checks each promise of ports.PollStore with one subtest, each on a store of its own
 // from open. Who opens a store closes it. Run it with -race.
 func Polls(t *testing.T, open func(t *testing.T) PollSubject) {
 	t.Helper()
-	for _, p := range pollPromises {
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			defer func() {
-				if t.Failed() {
-					t.Logf("broken promise: %s", p.text)
-				}
-			}()
-			s := open(t)
-			ctx, cancel := context.WithTimeout(t.Context(), most)
-			defer cancel()
-			k := &pollTrial{T: t, ctx: ctx, store: s.Store, other: s.Other}
-			if k.other == nil {
-				k.other = k.store
-			}
-			p.check(k)
-		})
-	}
+	try(t, pollPromises, func(t *testing.T, ctx context.Context) *pollTrial {
+		s := open(t)
+		k := &pollTrial{T: t, ctx: ctx, store: s.Store, other: s.Other}
+		if k.other == nil {
+			k.other = k.store
+		}
+		return k
+	})
 }
 
 // A pollTrial is the check of one promise. Its helpers end it if what they prepare fails.
@@ -60,7 +44,7 @@ type pollTrial struct {
 	moments      int // asked for
 }
 
-var pollPromises = []pollPromise{
+var pollPromises = []promise[*pollTrial]{
 	{"EnteredIsDue", "an account that is entered can be taken at once, with the zero checkpoint", enteredIsDue},
 	{"EnteringAgainChangesNothing", "an account that is known stays as it is", enteringAgainChangesNothing},
 	{"RefusedCredentialsAreTriedWhenEntered", "an account whose credentials were refused is due when it is entered again", refusedAreTriedWhenEntered},
