@@ -126,6 +126,27 @@ func (s *PostgresServer) Stop(t testing.TB) {
 	}
 }
 
+// Crash ends the server as Stop does, and returns what starts it again as Start does. Neither
+// fails a test, so that both may be called outside of its goroutine.
+func (s *PostgresServer) Crash() (restart func(context.Context) error, err error) {
+	if s.shared {
+		return nil, errors.New("the tests of this binary share this server: take one from NewPostgres")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.process != nil {
+			return errors.New("start PostgreSQL: it is running")
+		}
+		return s.start(ctx)
+	}, nil
+}
+
 // Start starts a stopped server again, on the same port and with the data it had, and
 // returns when it takes connections.
 func (s *PostgresServer) Start(t testing.TB) {

@@ -126,6 +126,34 @@ func TestCommitsSurviveStopAndStart(t *testing.T) {
 	}
 }
 
+func TestCrashedServersComeBackOnTheirPorts(t *testing.T) {
+	t.Parallel()
+	postgres, redis := servertest.NewPostgres(t), servertest.Redis(t)
+	db := postgres.Database(t)
+	if _, err := connect(t, db.DSN).Exec(t.Context(), "CREATE TABLE t AS SELECT 7 AS n"); err != nil {
+		t.Fatal(err)
+	}
+	redis.Do("SET", "a", "7")
+	for name, crash := range map[string]func() (func(context.Context) error, error){
+		"PostgreSQL": postgres.Crash, "Redis": redis.Crash,
+	} {
+		restart, err := crash()
+		if err != nil {
+			t.Fatalf("crash %s: %v", name, err)
+		}
+		if err := restart(t.Context()); err != nil {
+			t.Fatalf("start %s again: %v", name, err)
+		}
+	}
+	var n int
+	if err := connect(t, db.DSN).QueryRow(t.Context(), "SELECT n FROM t").Scan(&n); err != nil || n != 7 {
+		t.Errorf("PostgreSQL has %d, %v; want 7", n, err)
+	}
+	if got := redis.Do("GET", "a"); got != "$-1" {
+		t.Errorf("Redis has %q; want nothing", got)
+	}
+}
+
 func TestStalledServerAnswersOnlyAfterResume(t *testing.T) {
 	t.Parallel()
 	server := servertest.NewPostgres(t)

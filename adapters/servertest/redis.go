@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,7 @@ import (
 const patience = 20 * time.Second
 
 // A RedisServer is a redis-server process. It keeps nothing on disk: a restart empties it.
-// Its methods fail the test on any error; they are not safe for concurrent use.
+// Its methods fail the test on any error, but for Crash; they are not safe for concurrent use.
 type RedisServer struct {
 	tb   testing.TB
 	dir  string
@@ -81,35 +82,54 @@ func (s *RedisServer) Start() {
 	if s.cmd != nil {
 		return
 	}
+	if err := s.start(context.Background()); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+func (s *RedisServer) start(ctx context.Context) error {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		s.tb.Fatalf("redis-server is needed for this test and is not installed: %v", err)
+		return fmt.Errorf("redis-server is needed for this test and is not installed: %w", err)
 	}
 	s.out.Reset()
 	args := append(append([]string{}, s.args...), "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1")
 	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop or the end of the test, and that one's context ends too early for clean-ups
 	cmd.Stdout, cmd.Stderr = &s.out, &s.out
 	if err := cmd.Start(); err != nil {
-		s.tb.Fatalf("start redis-server: %v", err)
+		return fmt.Errorf("start redis-server: %w", err)
 	}
 	s.cmd, s.done = cmd, make(chan struct{})
 	go func(done chan struct{}) {
 		_ = cmd.Wait() // how it ended is told by what it wrote
 		close(done)
 	}(s.done)
-	s.awaitAnswer()
+	return s.awaitAnswer(ctx)
 }
 
 // Stop ends the server in order and waits for its end. A stopped one is left alone.
 func (s *RedisServer) Stop() {
 	s.tb.Helper()
-	s.end(syscall.SIGTERM)
+	if err := s.end(syscall.SIGTERM); err != nil {
+		s.tb.Error(err)
+	}
 }
 
 // Kill ends the server with SIGKILL and waits for its end. A stopped one is left alone.
 func (s *RedisServer) Kill() {
 	s.tb.Helper()
-	s.end(syscall.SIGKILL)
+	if err := s.end(syscall.SIGKILL); err != nil {
+		s.tb.Error(err)
+	}
+}
+
+// Crash ends the server as Kill does, and returns what starts it again as Start does, empty.
+// Neither fails a test, so that both may be called outside of its goroutine.
+func (s *RedisServer) Crash() (restart func(context.Context) error, err error) {
+	if err := s.end(syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	return s.start, nil
 }
 
 // Restart ends the server and starts it on the same port; it has forgotten everything.
@@ -136,7 +156,7 @@ func (s *RedisServer) Resume() {
 // it returns the first line only.
 func (s *RedisServer) Do(command ...string) string {
 	s.tb.Helper()
-	reply, err := s.roundTrip(command...)
+	reply, err := s.roundTrip(context.Background(), command...)
 	if err != nil {
 		s.tb.Fatalf("redis %s: %v", command[0], err)
 	}
@@ -153,50 +173,50 @@ func (s *RedisServer) signal(sig os.Signal) {
 	}
 }
 
-func (s *RedisServer) end(sig os.Signal) {
-	s.tb.Helper()
+// end returns an error if the server had to be killed since it did not end by sig.
+func (s *RedisServer) end(sig os.Signal) error {
 	if s.cmd == nil {
-		return
+		return nil
 	}
 	_ = s.cmd.Process.Signal(syscall.SIGCONT) // a stalled one takes no other signal but SIGKILL
 	_ = s.cmd.Process.Signal(sig)
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
+	defer func() { s.cmd = nil }()
 	select {
 	case <-s.done:
+		return nil
 	case <-timeout.C:
 		_ = s.cmd.Process.Kill()
 		<-s.done
-		s.tb.Errorf("redis-server did not end within %s of %v", patience, sig)
+		return fmt.Errorf("redis-server did not end within %s of %v", patience, sig)
 	}
-	s.cmd = nil
 }
 
-func (s *RedisServer) awaitAnswer() {
-	s.tb.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
+func (s *RedisServer) awaitAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		reply, err := s.roundTrip("PING")
+		reply, err := s.roundTrip(ctx, "PING")
 		if err == nil && (reply == "+PONG" || strings.HasPrefix(reply, "-NOAUTH")) {
-			return
+			return nil
 		}
 		select {
 		case <-s.done:
 			s.cmd = nil
-			s.tb.Fatalf("redis-server ended while starting:\n%s", s.out.String())
-		case <-deadline.C:
-			s.Kill()
-			s.tb.Fatalf("redis-server does not answer after %s: %q, %v\n%s", patience, reply, err, s.out.String())
+			return fmt.Errorf("redis-server ended while starting:\n%s", s.out.String())
+		case <-ctx.Done():
+			ended := s.end(syscall.SIGKILL)
+			return errors.Join(fmt.Errorf("redis-server does not answer after %s: %q\n%s", patience, reply, s.out.String()), err, ended)
 		case <-tick.C:
 		}
 	}
 }
 
-func (s *RedisServer) roundTrip(command ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (s *RedisServer) roundTrip(ctx context.Context, command ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
