@@ -21,9 +21,10 @@ func newTorture(chs []channels.Channel) *cobra.Command {
 		Long: `Prove the promises on this machine. Several instances run as processes of their own, on embedded stores
 or on those that are given; every channel's vendor sends by its own rules of retry, in shortened time, with
 races, copies and forgeries; an application receives, fails, stalls and dies. Meanwhile instances are killed,
-halted and restarted, and their ways to the stores are slowed, cut and made to lose answers. When it is over,
-what the vendors were told, what the application got and what the ledger says are compared. The exit code is 1
-if anything contradicts a promise; each violation is printed with its receipt's history.
+halted and restarted, and their ways to the stores are slowed, cut and made to lose answers; servers that are
+given are left running. When it is over, what the vendors were told, what the application got and what the
+ledger says are compared. The exit code is 1 if anything contradicts a promise; each violation is printed with
+its receipt's history.
 
 A database must hold no receipts but those of earlier runs: instances would take up what waits there. What a
 run has written stays, under tenants of its own that begin with torture-.`,

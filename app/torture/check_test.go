@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +220,24 @@ func inOrder(first, second int, state domain.State) func(*torture.Checked, uint3
 			r.LastError, r.Attempt = "timeout", torture.MaxAttempts
 		}
 		return []domain.Receipt{r, next}
+	}
+}
+
+// A million events are to fit into the memory of a small machine. The test is not parallel: it weighs
+// the heap.
+func TestLittleIsRememberedOfAnEvent(t *testing.T) {
+	const n, most = 200_000, 128
+	heap := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	before := heap()
+	k := torture.Remember(n)
+	after := heap()
+	runtime.KeepAlive(k)
+	if got := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; got < 1 || got > most {
+		t.Errorf("%d bytes are remembered of an event; want at most %d", got, most)
 	}
 }
 

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -113,6 +114,20 @@ func (k *Checked) Finish(receipts ...domain.Receipt) []Violation {
 	}
 	k.c.finish()
 	return k.c.violations
+}
+
+// Remember notes that n events were sent, some under two keys, and returns what remembers them.
+func Remember(n int) *Checked {
+	p := &plan{installations: []*installation{{}}}
+	k := &Checked{c: newChecker(p, n), plan: p}
+	for i := range n {
+		e := event{n: uint32(i), in: p.installations[0]}
+		k.c.send(e, domain.DigestOf("genuine", strconv.Itoa(i)))
+		if i%12 == 0 {
+			k.c.send(e, domain.DigestOf("phantom", strconv.Itoa(i)))
+		}
+	}
+	return k
 }
 
 // Roundtrip notes begins in a file and reads them again.

@@ -31,6 +31,8 @@ type storm struct {
 	sqlite      string          // file to lock; empty with servers
 	redis       *goredis.Client // past the proxies; nil with embedded stores
 
+	crashPostgres, crashRedis Crash // nil for what is not to be killed
+
 	mu      sync.Mutex
 	counts  map[string]int
 	running sync.WaitGroup
@@ -142,6 +144,47 @@ func serverFaults() []fault {
 	}
 }
 
+// crashFaults are those of the servers that may be killed.
+func (s *storm) crashFaults() []fault {
+	var faults []fault
+	if s.crashPostgres != nil {
+		faults = append(faults, fault{"durable store killed", 5, crashed(s.crashPostgres, cutOff)})
+	}
+	if s.crashRedis != nil {
+		faults = append(faults, fault{"fast store killed", 4, crashed(s.crashRedis, other)})
+	}
+	return faults
+}
+
+// crashed kills a server and starts it again after a while. It waits for harm that is to be the only
+// one: were it left out then, as what is done to one instance is, it would be left out nearly always.
+func crashed(crash Crash, kind string) func(context.Context, *storm, *instance, *rand.Rand) bool {
+	var one sync.Mutex // a server can't be killed again before it is back
+	return func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
+		down := milliseconds(d, 0, 2000)
+		one.Lock()
+		defer one.Unlock()
+		for _, in := range s.fleet.instances {
+			in.harm.RLock()
+			defer in.harm.RUnlock()
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		defer s.fleet.begin(kind, nil)()
+		restart, err := crash()
+		if err != nil {
+			s.fleet.accuse("a store can't be killed: %v", err)
+			return false
+		}
+		wait(ctx, down)
+		if err := restart(context.WithoutCancel(ctx)); err != nil {
+			s.fleet.accuse("a store can't be started again: %v", err)
+		}
+		return true
+	}
+}
+
 // network makes one instance's way to a store bad for a while.
 func network(store func(*instance) *proxy, kind string, least, most int, spoil func(*proxy, *rand.Rand),
 ) func(context.Context, *storm, *instance, *rand.Rand) bool {
@@ -213,6 +256,7 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 		faults = append(faults, embeddedFaults()...)
 	} else {
 		faults = append(faults, serverFaults()...)
+		faults = append(faults, s.crashFaults()...)
 	}
 	var deck []fault
 	for i := uint64(0); ; i++ {

@@ -10,12 +10,17 @@ import (
 	"testing"
 
 	"github.com/admitone/admitone/adapters/servertest"
+	"github.com/admitone/admitone/app/cli"
 )
 
 // program is the built server.
 var program string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		// an instance of a torture that runs in this binary
+		os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) //nolint:forbidigo // it is a server
+	}
 	if err := run(m); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1) //nolint:forbidigo // the exit code of a test binary is decided here

@@ -44,6 +44,10 @@ const (
 	auditGrace = 10 * time.Second
 )
 
+// A Crash ends a store's server at once, as kill -9 does, and returns what starts it again at the same
+// address. That returns when the server can be used, and fails if that takes too long.
+type Crash func() (restart func(context.Context) error, err error)
+
 // Options say how the servers are put to the test.
 type Options struct {
 	Postgres  string // URL of a database; empty: embedded stores, in one file for all instances
@@ -56,6 +60,10 @@ type Options struct {
 	Channels  []channels.Channel
 	Out       io.Writer
 	Live      bool // Out is a terminal, on which a line can be overwritten
+
+	// What whoever started the stores lets be killed: Postgres must come back with all that it has
+	// committed, and Redis may come back empty. A store without is left running.
+	CrashPostgres, CrashRedis Crash
 }
 
 // A Report is what came of a run.
@@ -128,7 +136,10 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.vendors = newVendors(r.plan, r.fleet, r.checker, r.TimeScale)
-	r.storm = &storm{fleet: r.fleet, application: r.application, sqlite: st.sqlite, counts: map[string]int{}}
+	r.storm = &storm{
+		fleet: r.fleet, application: r.application, sqlite: st.sqlite,
+		crashPostgres: r.CrashPostgres, crashRedis: r.CrashRedis, counts: map[string]int{},
+	}
 	if r.Redis != "" {
 		o, err := goredis.ParseURL(r.Redis)
 		if err != nil {
