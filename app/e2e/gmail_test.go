@@ -245,7 +245,7 @@ func TestPollingWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	box := newGmailDesk(t)
 	d := onServers(t, box.tenants)
-	d.serve(nil)
+	in := d.serve(nil)
 	box.begun(t)
 	box.polledOn(t)
 	d.pg.refuse()
@@ -255,7 +255,9 @@ func TestPollingWaitsForTheStore(t *testing.T) {
 		texts = append(texts, text)
 		box.Put(mailOf("away-"+strconv.Itoa(i), text))
 	}
-	time.Sleep(3 * time.Second)
+	await(t, "what is due was looked for in vain again and again", func() bool {
+		return strings.Count(in.log.String(), "what is due could not be polled yet") >= 3
+	})
 	if n := len(d.app.dispatches()); n != 0 {
 		t.Errorf("%d mails were dispatched without a store; want none", n)
 	}
