@@ -425,7 +425,8 @@ func TestResetOfThePoolLosesAndDoublesNothing(t *testing.T) {
 		})
 	}
 	for reset := range 8 {
-		<-time.After(50 * time.Millisecond)
+		for tick := time.Tick(time.Millisecond); len(handled) < (reset+1)*workers*each/10 && !t.Failed(); <-tick { // while there is load
+		}
 		if reset%4 == 3 {
 			b.Restart()
 			continue
