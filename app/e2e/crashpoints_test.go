@@ -196,8 +196,8 @@ func (in *instance) awaitStop(at string) {
 func (d *deployment) takeDurableStoreAway() (giveBack func()) {
 	d.t.Helper()
 	if d.pg != nil {
-		d.pg.refuse()
-		return d.pg.heal
+		d.pg.Refuse()
+		return d.pg.Heal
 	}
 	tx := d.lockFile()
 	return func() { _ = tx.Rollback() } // a second one is no news

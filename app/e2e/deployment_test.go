@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/admitone/admitone/adapters/servertest"
+	"github.com/admitone/admitone/app/flaky"
 	"github.com/admitone/admitone/channels"
 )
 
@@ -71,8 +72,8 @@ type deployment struct {
 	t     *testing.T
 	dir   string
 	app   *application
-	pg    *proxy                  // before PostgreSQL; nil with embedded stores
-	rd    *proxy                  // before Redis; nil with embedded stores
+	pg    *flaky.Proxy            // before PostgreSQL; nil with embedded stores
+	rd    *flaky.Proxy            // before Redis; nil with embedded stores
 	redis *servertest.RedisServer // nil with embedded stores
 	db    servertest.PostgresDatabase
 	extra settings
@@ -81,6 +82,17 @@ type deployment struct {
 	instances []*instance
 	texts     []string // what customers wrote
 	number    int
+}
+
+// newProxy returns a way to a server that can be broken.
+func newProxy(t testing.TB, target string, postgres bool) *flaky.Proxy {
+	t.Helper()
+	p, err := flaky.NewProxy(t.Context(), target, postgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
 
 // onServers returns a deployment on PostgreSQL and Redis. extra overrides keys of the configuration.
@@ -94,10 +106,10 @@ func onServers(t *testing.T, extra settings) *deployment {
 	}
 	d.redis = servertest.Redis(t)
 	d.pg, d.rd = newProxy(t, dsn.Host, true), newProxy(t, d.redis.Addr(), false)
-	dsn.Host = d.pg.addr()
+	dsn.Host = d.pg.Address()
 	d.extra = merge(settings{"store": settings{
 		"durable": settings{"driver": "postgres", "dsn": dsn.String()},
-		"fast":    settings{"driver": "redis", "url": "redis://" + d.rd.addr() + "/0"},
+		"fast":    settings{"driver": "redis", "url": "redis://" + d.rd.Address() + "/0"},
 	}}, extra)
 	return d
 }

@@ -248,7 +248,7 @@ func TestPollingWaitsForTheStore(t *testing.T) {
 	in := d.serve(nil)
 	box.begun(t)
 	box.polledOn(t)
-	d.pg.refuse()
+	d.pg.Refuse()
 	var texts []string
 	for i := range 20 {
 		text := d.text()
@@ -261,7 +261,7 @@ func TestPollingWaitsForTheStore(t *testing.T) {
 	if n := len(d.app.dispatches()); n != 0 {
 		t.Errorf("%d mails were dispatched without a store; want none", n)
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	await(t, "the mail is dispatched", func() bool { return len(d.app.dispatches()) >= len(texts) })
 	d.once(texts...)
 }

@@ -288,9 +288,9 @@ func TestLookUpWithoutADatabaseIsNotUnknown(t *testing.T) {
 	// a may hear only now of the change that it made itself, and drops then what it has at hand
 	atHand := false
 	for try := 1; try <= 3 && !atHand; try++ {
-		d.pg.heal()
+		d.pg.Heal()
 		await(t, "the installation is looked up", func() bool { return known.again(try).send(t, a).status == http.StatusOK })
-		d.pg.refuse()
+		d.pg.Refuse()
 		atHand = known.again(try).send(t, a).status == http.StatusOK
 	}
 	m := d.write(kept)
@@ -299,7 +299,7 @@ func TestLookUpWithoutADatabaseIsNotUnknown(t *testing.T) {
 		m.send(t, b).want(t, http.StatusServiceUnavailable, "")
 	}
 	known.again(4).send(t, a).want(t, http.StatusOK, "duplicate") // at hand, and the fast store knows the event
-	d.pg.heal()
+	d.pg.Heal()
 	await(t, "the vendor's retry is taken", func() bool { return m.again(1).send(t, b).status == http.StatusOK })
 	await(t, "the ledger can be read", func() bool { return a.probe("/api/v1/receipts") == http.StatusOK })
 	d.once(known.text, m.text)

@@ -320,6 +320,20 @@ func (in *instance) probe(path string) int {
 // metric returns the value of a sample such as `admitone_deliveries_total{channel="slack",verdict="admitted"}`.
 func (in *instance) metric(sample string) float64 {
 	in.t.Helper()
+	for line := range strings.Lines(in.metrics()) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), sample+" "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				in.t.Fatalf("metrics: %v", err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+func (in *instance) metrics() string {
+	in.t.Helper()
 	r, err := http.NewRequestWithContext(in.t.Context(), http.MethodGet, in.admin+"/metrics", http.NoBody)
 	if err != nil {
 		in.t.Fatalf("metrics: %v", err)
@@ -333,14 +347,5 @@ func (in *instance) metric(sample string) float64 {
 	if err != nil {
 		in.t.Fatalf("metrics: %v", err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), sample+" "); ok {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				in.t.Fatalf("metrics: %v", err)
-			}
-			return v
-		}
-	}
-	return 0
+	return string(b)
 }

@@ -18,7 +18,7 @@ func TestJournalTakesWhatTheVendorWouldNotSendAgain(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	in := d.serve(journalled(d, "a"))
-	d.pg.refuse()
+	d.pg.Refuse()
 	var texts []string
 	for range 5 {
 		m := d.write(install("acme-twilio"))
@@ -36,7 +36,7 @@ func TestJournalTakesWhatTheVendorWouldNotSendAgain(t *testing.T) {
 	if n := len(d.app.dispatches()); n != 0 {
 		t.Errorf("%d events were dispatched from the journal", n)
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(texts...)
 	await(t, "the journal is empty", func() bool { return in.metric("admitone_journal_events") == 0 })
 }
@@ -46,7 +46,7 @@ func TestJournalOutlivesAKilledInstance(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	a := d.serve(journalled(d, "a"))
-	d.pg.refuse()
+	d.pg.Refuse()
 	first := d.write(install("acme-twilio"))
 	texts := []string{first.text}
 	first.send(t, a).want(t, http.StatusOK, "admitted")
@@ -56,7 +56,7 @@ func TestJournalOutlivesAKilledInstance(t *testing.T) {
 		m.send(t, a).want(t, http.StatusOK, "admitted")
 	}
 	a.kill()
-	d.pg.heal()
+	d.pg.Heal()
 	d.serve(journalled(d, "a"))
 	d.once(texts...)
 	for i, got := range d.app.dispatches() {
@@ -71,7 +71,7 @@ func TestFullJournalRefuses(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	in := d.serve(merge(journalled(d, "a"), settings{"store": settings{"journal": settings{"max_bytes": "4kB"}}}))
-	d.pg.refuse()
+	d.pg.Refuse()
 	var kept []string
 	refused := 0
 	for range 20 {
@@ -89,7 +89,7 @@ func TestFullJournalRefuses(t *testing.T) {
 	if len(kept) == 0 || refused == 0 {
 		t.Fatalf("%d kept and %d refused; want some of each", len(kept), refused)
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(kept...)
 }
 
@@ -99,10 +99,10 @@ func TestJournalledEventWhoseReceiptStandsIsDispatchedOnce(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	in := d.serve(journalled(d, "a"))
-	d.pg.loseAnswers()
+	d.pg.LoseAnswers()
 	m := d.write(install("acme-twilio"))
 	m.send(t, in).want(t, http.StatusOK, "admitted")
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(m.text)
 }
 
@@ -116,9 +116,9 @@ func TestJournalledConflictIsAdmittedApart(t *testing.T) {
 	mine := mail("same@example.com", "first", first)
 	deliver(signMail(t, in, mine)).want(t, http.StatusOK, "admitted")
 	d.once(first)
-	d.pg.refuse()
+	d.pg.Refuse()
 	other := bytes.Replace(mail("same@example.com", "second", second), []byte("From: "), []byte("From: other-"), 1)
 	deliver(signMail(t, in, other)).want(t, http.StatusOK, "admitted")
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(first, second)
 }

@@ -51,7 +51,7 @@ func TestConcurrentCopiesOverTwoInstancesAreDispatchedOnce(t *testing.T) {
 		{"up", func(*deployment) {}},
 		{"down", func(d *deployment) { d.redis.Kill() }},
 		{"stalled", func(d *deployment) { d.redis.Stall() }},
-		{"out of reach", func(d *deployment) { d.rd.swallow() }},
+		{"out of reach", func(d *deployment) { d.rd.Swallow() }},
 		{"emptied", func(d *deployment) { d.redis.Do("FLUSHALL") }},
 	} {
 		t.Run(tt.redis, func(t *testing.T) {

@@ -174,14 +174,12 @@ func TestApplicationThatIsDownGetsItsEventsLater(t *testing.T) {
 	t.Parallel()
 	d := embedded(t, nil)
 	front := newProxy(t, strings.TrimPrefix(d.app.server.URL, "http://"), false)
-	in := d.serve(settings{"dispatch": settings{"http": settings{"url": "http://" + front.addr()}}})
-	closed := newProxy(t, front.addr(), false)
-	if err := closed.listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	in := d.serve(settings{"dispatch": settings{"http": settings{"url": "http://" + front.Address()}}})
+	closed := newProxy(t, front.Address(), false)
+	closed.Close()
 	gone := d.serve(settings{
 		"store":    settings{"durable": settings{"dsn": d.dir + "/other.db"}},
-		"dispatch": settings{"http": settings{"url": "http://" + closed.addr()}},
+		"dispatch": settings{"http": settings{"url": "http://" + closed.Address()}},
 		"policy":   settings{"max_attempts": 3},
 	})
 	m, n := d.write(install("acme-slack")), d.write(install("bot-a"))

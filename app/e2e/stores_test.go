@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/admitone/admitone/adapters/servertest"
+	"github.com/admitone/admitone/app/flaky"
 )
 
 // comesAgain are installations of vendors that send an event again after a 503.
@@ -32,13 +33,16 @@ func postgresDown(t *testing.T, redisToo bool) {
 	t.Helper()
 	d := onServers(t, nil)
 	in := d.serve(nil)
-	d.pg.refuse()
+	d.pg.Refuse()
 	if redisToo {
-		d.rd.refuse()
+		d.rd.Refuse()
 	}
 	await(t, "the instance is not ready", func() bool { return in.probe("/readyz") == http.StatusServiceUnavailable })
 	if got := in.probe("/healthz"); got != http.StatusOK {
 		t.Errorf("/healthz answers %d without PostgreSQL; want 200", got)
+	}
+	if strings.Contains(in.metrics(), "\nadmitone_oldest_open_seconds ") {
+		t.Errorf("the age of the oldest open receipt is told without an answer of PostgreSQL")
 	}
 	var sent []message
 	var texts []string
@@ -55,8 +59,8 @@ func postgresDown(t *testing.T, redisToo bool) {
 	if n := d.keys(); n != 0 {
 		t.Errorf("refused events left %d keys in Redis", n)
 	}
-	d.pg.heal()
-	d.rd.heal()
+	d.pg.Heal()
+	d.rd.Heal()
 	await(t, "the instance is ready again", func() bool { return in.probe("/readyz") == http.StatusOK })
 	if got := in.receipts(""); len(got) != 0 {
 		t.Errorf("refused events left receipts: %v", got)
@@ -76,7 +80,7 @@ func TestPostgresOutOfReachLosesAndDoublesNothing(t *testing.T) {
 	warm := d.write(install("acme-slack"))
 	warm.send(t, in).want(t, http.StatusOK, "admitted")
 	d.rest()
-	d.pg.swallow()
+	d.pg.Swallow()
 	texts := []string{warm.text}
 	sent := make([]message, 5)
 	for i := range sent {
@@ -89,7 +93,7 @@ func TestPostgresOutOfReachLosesAndDoublesNothing(t *testing.T) {
 			t.Errorf("refused after %s; Slack waits 3 s", got.took)
 		}
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	await(t, "the instance is ready again", func() bool { return in.probe("/readyz") == http.StatusOK })
 	for i := range sent {
 		await(t, "the retry is taken", func() bool { return sent[i].again(1).send(t, in).status == http.StatusOK })
@@ -147,16 +151,17 @@ func TestLostAnswersOfCommitsAreFoundOut(t *testing.T) {
 			in := d.serve(nil)
 			var texts []string
 			for _, n := range []int{1, 3} {
-				d.pg.spoil(statement, true, n)
+				lost := d.pg.Spoiled()
+				d.pg.Spoil(flaky.Loss{Statement: statement, Applied: true, Times: n})
 				m := d.write(install("acme-slack"))
 				texts = append(texts, m.text)
 				m.send(t, in).want(t, http.StatusOK, "admitted")
 				d.rest()
-				if got := d.pg.spoiled(); got == 0 {
+				if d.pg.Spoiled() == lost {
 					t.Errorf("no answer was lost")
 				}
 				m.again(1).send(t, in).want(t, http.StatusOK, "duplicate")
-				d.pg.heal()
+				d.pg.Heal()
 			}
 			d.once(texts...)
 		})
@@ -171,10 +176,10 @@ func TestCommitsThatDidNotArriveAreMadeGood(t *testing.T) {
 			d := onServers(t, nil)
 			in := d.serve(nil)
 			m := d.write(install("acme-slack"))
-			d.pg.spoil(statement, false, 3)
+			d.pg.Spoil(flaky.Loss{Statement: statement, Times: 3})
 			m.send(t, in).want(t, http.StatusOK, "admitted")
 			d.once(m.text)
-			if got := d.pg.spoiled(); got != 3 {
+			if got := d.pg.Spoiled(); got != 3 {
 				t.Errorf("%d commits were lost; want 3", got)
 			}
 		})
@@ -184,9 +189,9 @@ func TestCommitsThatDidNotArriveAreMadeGood(t *testing.T) {
 		d := onServers(t, nil)
 		in := d.serve(nil)
 		m := d.write(install("acme-slack"))
-		d.pg.spoil("claim", false, 1<<30)
+		d.pg.Spoil(flaky.Loss{Statement: "claim", Times: 1 << 30})
 		m.send(t, in).want(t, http.StatusServiceUnavailable, "refused")
-		d.pg.heal()
+		d.pg.Heal()
 		// what was on its way at the end of Slack's patience may have arrived by now
 		if got := m.again(1).send(t, in); got.status != http.StatusOK {
 			t.Errorf("the retry got %v; want 200", got)
@@ -200,7 +205,7 @@ func TestSlowCommitsDelayAndDoNotDouble(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	a, b := d.two()
-	d.pg.slow(100 * time.Millisecond)
+	d.pg.Slow(100 * time.Millisecond)
 	const n = 20
 	texts := make([]string, n)
 	sent := make([]message, n)
@@ -213,7 +218,7 @@ func TestSlowCommitsDelayAndDoNotDouble(t *testing.T) {
 			t.Errorf("a copy got %v after %s; want 200, and soon", got, got.took)
 		}
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(texts...)
 }
 
@@ -227,10 +232,10 @@ func TestOutcomeIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	m := d.write(install("acme-slack"))
 	m.send(t, in).want(t, http.StatusOK, "admitted")
 	d.app.awaitDispatches(t, 1)
-	d.pg.refuse()
+	d.pg.Refuse()
 	close(answered)
 	await(t, "the instance has failed to settle", func() bool { return in.metric("admitone_durable_store_errors_total") >= 3 })
-	d.pg.heal()
+	d.pg.Heal()
 	d.once(m.text)
 }
 
@@ -244,10 +249,10 @@ func TestOutcomeThatCannotBeRecordedShowsAsLost(t *testing.T) {
 	m := d.write(install("acme-slack"))
 	m.send(t, in).want(t, http.StatusOK, "admitted")
 	d.app.awaitDispatches(t, 1)
-	d.pg.refuse()
+	d.pg.Refuse()
 	close(answered)
 	await(t, "the instance gives up to settle", func() bool { return strings.Contains(in.log.String(), "could not be recorded within its lease") })
-	d.pg.heal()
+	d.pg.Heal()
 	in.awaitStates(map[string]int{"lost": 1})
 	m.again(1).send(t, in).want(t, http.StatusOK, "duplicate")
 	if got := in.metric(`admitone_duplicates_of_unhandled_total{platform="slack"}`); got != 1 {
@@ -323,12 +328,12 @@ func TestLostAnswersOfRedisDoNoHarm(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	a, b := d.two()
-	d.rd.loseAnswers()
+	d.rd.LoseAnswers()
 	m := d.write(install("acme-slack"))
 	m.send(t, a).want(t, http.StatusOK, "admitted")
 	m.again(1).send(t, b).want(t, http.StatusOK, "duplicate")
 	d.rest()
-	d.rd.heal()
+	d.rd.Heal()
 	m.again(2).send(t, a).want(t, http.StatusOK, "duplicate")
 	m.again(3).send(t, b).want(t, http.StatusOK, "duplicate")
 	d.once(m.text)

@@ -144,7 +144,7 @@ func TestMailOutlastsAnOutageOfTheStore(t *testing.T) {
 	t.Parallel()
 	d := onServers(t, nil)
 	w := d.worker(d.serve(nil).public, nil)
-	d.pg.refuse()
+	d.pg.Refuse()
 	text := d.text()
 	m := mail("patient@example.org", "patience", text)
 	refused := w.receive(m)
@@ -152,7 +152,7 @@ func TestMailOutlastsAnOutageOfTheStore(t *testing.T) {
 	if !strings.Contains(refused.Reason, "503") {
 		t.Errorf("reason %q; want the server's 503", refused.Reason)
 	}
-	d.pg.heal()
+	d.pg.Heal()
 	await(t, "the sender's server gets rid of the mail", func() bool { return w.receive(m).Outcome == "accepted" })
 	d.once(text)
 }
@@ -163,13 +163,13 @@ func TestMailWhoseAnswerIsLostComesAgainAsADuplicate(t *testing.T) {
 	d := embedded(t, nil)
 	in := d.serve(nil)
 	cut := newProxy(t, strings.TrimPrefix(in.public, "http://"), false)
-	w := d.worker("http://"+cut.addr(), nil)
-	cut.loseAnswers()
+	w := d.worker("http://"+cut.Address(), nil)
+	cut.LoseAnswers()
 	text := d.text()
 	m := mail("unheard@example.org", "unheard", text)
 	w.receive(m).want(t, "temporary")
 	d.app.awaitDispatches(t, 1)
-	cut.heal()
+	cut.Heal()
 	w.receive(retried(m, 1)).want(t, "accepted")
 	d.once(text)
 }

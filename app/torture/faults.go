@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/admitone/admitone/adapters/redis"
+	"github.com/admitone/admitone/app/flaky"
 )
 
 // Kinds of incidents that explain why a holder could not settle.
@@ -104,21 +105,21 @@ func embeddedFaults() []fault {
 }
 
 func serverFaults() []fault {
-	durable := func(in *instance) *proxy { return in.durable }
-	fast := func(in *instance) *proxy { return in.fast }
+	durable := func(in *instance) *flaky.Proxy { return in.durable }
+	fast := func(in *instance) *flaky.Proxy { return in.fast }
 	return []fault{
-		{"durable store slow", 2, network(durable, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
-		{"durable store swallowed", 2, network(durable, cutOff, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
-		{"durable store swallowed past the lease", 4, network(durable, cutOff, 5500, 7000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
-		{"durable store cut off", 3, network(durable, cutOff, 200, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
-		{"durable store's answers lost", 2, network(durable, cutOff, 200, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
+		{"durable store slow", 2, network(durable, other, 500, 3000, func(p *flaky.Proxy, d *rand.Rand) { p.Slow(milliseconds(d, 20, 300)) })},
+		{"durable store swallowed", 2, network(durable, cutOff, 300, 3000, func(p *flaky.Proxy, _ *rand.Rand) { p.Swallow() })},
+		{"durable store swallowed past the lease", 4, network(durable, cutOff, 5500, 7000, func(p *flaky.Proxy, _ *rand.Rand) { p.Swallow() })},
+		{"durable store cut off", 3, network(durable, cutOff, 200, 3000, func(p *flaky.Proxy, _ *rand.Rand) { p.Refuse() })},
+		{"durable store's answers lost", 2, network(durable, cutOff, 200, 1500, func(p *flaky.Proxy, _ *rand.Rand) { p.LoseAnswers() })},
 		{"claims committed, answer lost", 3, spoiled("claim", true)},
 		{"claims lost before the commit", 2, spoiled("claim", false)},
 		{"begins committed, answer lost", 3, spoiled("begin", true)},
 		{"begins committed, answer lost, and nothing else", 3, alone(func(ctx context.Context, _ *storm, in *instance, d *rand.Rand) bool {
-			in.durable.spoilCommits("begin", true, 6+d.IntN(6))
+			in.durable.Spoil(flaky.Loss{Statement: "begin", Applied: true, Times: 6 + d.IntN(6), EveryOther: true})
 			wait(ctx, milliseconds(d, 1000, 1500))
-			in.durable.spoilCommits("", false, 0)
+			in.durable.Spoil(flaky.Loss{})
 			wait(ctx, lease+slack) // what was lost by this has no other excuse
 			return true
 		})},
@@ -128,19 +129,19 @@ func serverFaults() []fault {
 		{"settles held up past the lease", 3, alone(func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
 			// the instance gives the connection up; what it has sent arrives all the same
 			defer s.fleet.begin(cutOff, in)()
-			return in.durable.holdCommit(ctx, "handled", lease+milliseconds(d, 100, 1000))
+			return in.durable.HoldCommit(ctx, "handled", lease+milliseconds(d, 100, 1000))
 		})},
 		{"durable store cut off from all", 2, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
-			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).refuse)
+			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*flaky.Proxy).Refuse)
 		}},
 		{"durable store stands still", 1, func(ctx context.Context, s *storm, _ *instance, d *rand.Rand) bool {
-			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*proxy).swallow)
+			return s.all(ctx, durable, milliseconds(d, 300, 2500), (*flaky.Proxy).Swallow)
 		}},
-		{"fast store slow", 1, network(fast, other, 500, 3000, func(p *proxy, d *rand.Rand) { p.slow(milliseconds(d, 20, 300)) })},
-		{"fast store swallowed", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.swallow() })},
-		{"fast store cut off", 2, network(fast, other, 300, 3000, func(p *proxy, _ *rand.Rand) { p.refuse() })},
+		{"fast store slow", 1, network(fast, other, 500, 3000, func(p *flaky.Proxy, d *rand.Rand) { p.Slow(milliseconds(d, 20, 300)) })},
+		{"fast store swallowed", 2, network(fast, other, 300, 3000, func(p *flaky.Proxy, _ *rand.Rand) { p.Swallow() })},
+		{"fast store cut off", 2, network(fast, other, 300, 3000, func(p *flaky.Proxy, _ *rand.Rand) { p.Refuse() })},
 		{"fast store emptied", 2, func(ctx context.Context, s *storm, _ *instance, _ *rand.Rand) bool { return s.empty(ctx) }},
-		{"fast store's answers lost", 1, network(fast, other, 300, 1500, func(p *proxy, _ *rand.Rand) { p.loseAnswers() })},
+		{"fast store's answers lost", 1, network(fast, other, 300, 1500, func(p *flaky.Proxy, _ *rand.Rand) { p.LoseAnswers() })},
 	}
 }
 
@@ -186,7 +187,7 @@ func crashed(crash Crash, kind string) func(context.Context, *storm, *instance, 
 }
 
 // network makes one instance's way to a store bad for a while.
-func network(store func(*instance) *proxy, kind string, least, most int, spoil func(*proxy, *rand.Rand),
+func network(store func(*instance) *flaky.Proxy, kind string, least, most int, spoil func(*flaky.Proxy, *rand.Rand),
 ) func(context.Context, *storm, *instance, *rand.Rand) bool {
 	return func(ctx context.Context, s *storm, in *instance, d *rand.Rand) bool {
 		if !in.harm.TryRLock() {
@@ -198,7 +199,7 @@ func network(store func(*instance) *proxy, kind string, least, most int, spoil f
 		end := s.fleet.begin(kind, in)
 		spoil(p, d)
 		wait(ctx, takes)
-		p.heal()
+		p.Heal()
 		end()
 		return true
 	}
@@ -211,9 +212,9 @@ func spoiled(statement string, applied bool) func(context.Context, *storm, *inst
 			return false
 		}
 		defer in.harm.RUnlock()
-		in.durable.spoilCommits(statement, applied, 2+d.IntN(6))
+		in.durable.Spoil(flaky.Loss{Statement: statement, Applied: applied, Times: 2 + d.IntN(6), EveryOther: true})
 		wait(ctx, milliseconds(d, 500, 1500))
-		in.durable.spoilCommits("", false, 0)
+		in.durable.Spoil(flaky.Loss{})
 		return true
 	}
 }
@@ -230,7 +231,7 @@ func alone(harm func(context.Context, *storm, *instance, *rand.Rand) bool) func(
 }
 
 // all makes every instance's way to a store bad at once.
-func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes time.Duration, spoil func(*proxy)) bool {
+func (s *storm) all(ctx context.Context, store func(*instance) *flaky.Proxy, takes time.Duration, spoil func(*flaky.Proxy)) bool {
 	for _, in := range s.fleet.instances {
 		if !in.harm.TryRLock() {
 			return false
@@ -243,7 +244,7 @@ func (s *storm) all(ctx context.Context, store func(*instance) *proxy, takes tim
 	}
 	wait(ctx, takes)
 	for _, in := range s.fleet.instances {
-		store(in).heal()
+		store(in).Heal()
 	}
 	end()
 	return true
@@ -282,9 +283,9 @@ func (s *storm) run(ctx context.Context, seed uint64) {
 	s.running.Wait()
 	s.application.mood.Store(uint32(calm))
 	for _, in := range s.fleet.instances {
-		for _, p := range []*proxy{in.durable, in.fast} {
+		for _, p := range []*flaky.Proxy{in.durable, in.fast} {
 			if p != nil {
-				p.heal()
+				p.Heal()
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/admitone/admitone/app/child"
+	"github.com/admitone/admitone/app/flaky"
 )
 
 // What the instances are told. Times are short, so that a storm of a minute sees leases end.
@@ -73,8 +74,8 @@ type instance struct {
 	config  string
 	public  string // base URLs
 	admin   string
-	durable *proxy // before the durable store; nil with embedded stores
-	fast    *proxy
+	durable *flaky.Proxy // before the durable store; nil with embedded stores
+	fast    *flaky.Proxy
 
 	// harm is locked by who wants to be the only one that harms the instance, read-locked by all others.
 	harm    sync.RWMutex
@@ -185,7 +186,7 @@ func tenants(p *plan) []map[string]any {
 }
 
 // behind puts a proxy before the server of address, and returns the address through it.
-func behind(ctx context.Context, address, port string, postgres bool) (string, *proxy, error) {
+func behind(ctx context.Context, address, port string, postgres bool) (string, *flaky.Proxy, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || strings.Contains(u.Host, ",") {
 		return "", nil, errors.New("must be a URL of one server")
@@ -194,11 +195,11 @@ func behind(ctx context.Context, address, port string, postgres bool) (string, *
 	if u.Port() == "" {
 		target += ":" + port
 	}
-	p, err := newProxy(ctx, target, postgres)
+	p, err := flaky.NewProxy(ctx, target, postgres)
 	if err != nil {
 		return "", nil, err
 	}
-	u.Host = p.address()
+	u.Host = p.Address()
 	return u.String(), p, nil
 }
 
@@ -365,9 +366,9 @@ func (f *fleet) close() {
 		if in.process.Runs() {
 			_ = in.process.Kill() // it fails only if the server has ended
 		}
-		for _, p := range []*proxy{in.durable, in.fast} {
+		for _, p := range []*flaky.Proxy{in.durable, in.fast} {
 			if p != nil {
-				p.close()
+				p.Close()
 			}
 		}
 	}

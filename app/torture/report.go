@@ -104,7 +104,7 @@ func (r *run) print(ctx context.Context, report Report) {
 	spoiled := 0
 	for _, in := range r.fleet.instances {
 		if in.durable != nil {
-			spoiled += in.durable.spoiled()
+			spoiled += in.durable.Spoiled()
 		}
 	}
 	if spoiled > 0 {

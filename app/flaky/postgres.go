@@ -1,4 +1,4 @@
-package torture
+package flaky
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ var (
 
 // startup passes the first message of a client on. A request for encryption is refused: what is
 // encrypted can't be looked at. It reports whether the connection may go on.
-func (p *proxy) startup(l *link) bool {
+func (p *Proxy) startup(l *link) bool {
 	for {
 		var size [4]byte
 		if _, err := io.ReadFull(l.client, size[:]); err != nil {
@@ -55,8 +55,8 @@ func (p *proxy) startup(l *link) bool {
 	}
 }
 
-func (p *proxy) pumpFrontend(l *link) {
-	meant := false // the transaction under way holds a statement of the spoil
+func (p *Proxy) pumpFrontend(l *link) {
+	meant := false // the transaction under way holds a statement of the loss
 	p.pumpMessages(l.server, l.client, false, func(kind byte, body []byte) error {
 		name, rest, _ := bytes.Cut(body, []byte{0})
 		second, _, _ := bytes.Cut(rest, []byte{0})
@@ -77,47 +77,39 @@ func (p *proxy) pumpFrontend(l *link) {
 	})
 }
 
-// means reports whether the spoil is about a prepared statement of that name.
-func (p *proxy) means(statement string) bool {
+// means reports whether the loss is about a prepared statement of that name.
+func (p *Proxy) means(statement string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.spoil.left > 0 && strings.Contains(statement, p.spoil.statement)
+	return (p.loss.Times > 0 || p.hold != nil) && strings.Contains(statement, p.loss.Statement)
 }
 
 // applies reports whether the store is to get the commit.
-func (p *proxy) applies() bool {
+func (p *Proxy) applies() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.spoil.applied || p.spoil.hold != nil
+	return p.loss.Applied || p.hold != nil
 }
 
 // spoilCommit decides on a commit that is about to be passed on.
-func (p *proxy) spoilCommit(l *link) error {
+func (p *Proxy) spoilCommit(l *link) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.hold != nil {
+		p.holdUp()
+		return nil
+	}
 	switch {
-	case p.spoil.left == 0:
+	case p.loss.Times == 0:
 		return nil
-	case p.spoil.pass:
-		p.spoil.pass = false
-		return nil
-	case p.spoil.gather > 0:
-		p.spoil.gather--
-		p.mu.Unlock()
-		<-time.After(gathering)
-		p.mu.Lock()
+	case p.pass:
+		p.pass = false
 		return nil
 	}
-	p.spoil.left--
-	p.fired++
-	if hold := p.spoil.hold; hold != nil {
-		p.mu.Unlock()
-		<-hold
-		p.mu.Lock()
-		return nil
-	}
-	p.spoil.pass = true
-	if !p.spoil.applied {
+	p.loss.Times--
+	p.spoiled++
+	p.pass = p.loss.EveryOther
+	if !p.loss.Applied {
 		return errCut
 	}
 	l.mu.Lock()
@@ -126,7 +118,25 @@ func (p *proxy) spoilCommit(l *link) error {
 	return nil
 }
 
-func (p *proxy) pumpBackend(l *link) {
+// holdUp lets a commit wait, and the others meanwhile go on. The caller holds mu.
+func (p *Proxy) holdUp() {
+	h := p.hold
+	if h.gather > 0 {
+		h.gather--
+		p.mu.Unlock()
+		<-time.After(gathering)
+		p.mu.Lock()
+		return
+	}
+	p.hold = nil // those after it pass
+	p.spoiled++
+	close(h.came)
+	p.mu.Unlock()
+	<-h.over
+	p.mu.Lock()
+}
+
+func (p *Proxy) pumpBackend(l *link) {
 	p.pumpMessages(l.client, l.server, true, func(kind byte, _ []byte) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -141,7 +151,7 @@ func (p *proxy) pumpBackend(l *link) {
 }
 
 // pumpMessages passes messages on to which look does not object, until a connection ends.
-func (p *proxy) pumpMessages(to io.Writer, from io.Reader, answers bool, look func(kind byte, body []byte) error) {
+func (p *Proxy) pumpMessages(to io.Writer, from io.Reader, answers bool, look func(kind byte, body []byte) error) {
 	in := bufio.NewReaderSize(from, 64<<10)
 	out := bufio.NewWriterSize(to, 64<<10)
 	for {
