@@ -328,6 +328,24 @@ func TestFirstSecretSigns(t *testing.T) {
 	}
 }
 
+// Who verifies by Standard Webhooks knows a repetition by this header.
+func TestEachAttemptHasOneWebhookID(t *testing.T) {
+	t.Parallel()
+	a := newApplication(t)
+	d := open(t, httpdispatch.Config{URL: a.URL, Secrets: []string{secret}})
+	for attempt := 1; attempt <= 3; attempt++ {
+		m := message()
+		m.Attempt = attempt
+		wantOutcome(t, d, m, domain.Taken)
+		if got := a.headers[attempt-1].Get("webhook-id"); got != m.ID {
+			t.Errorf("webhook-id of attempt %d = %q; want the receipt's id", attempt, got)
+		}
+		if got := a.Received()[attempt-1]; got.ID != m.ID || got.Attempt != attempt {
+			t.Errorf("attempt %d is told as attempt %d of %q; want the receipt's id", attempt, got.Attempt, got.ID)
+		}
+	}
+}
+
 func TestWithoutASecretNothingIsSigned(t *testing.T) {
 	t.Parallel()
 	a := newApplication(t)

@@ -496,6 +496,8 @@ func TestManyAccountsArePolledOnTime(t *testing.T) {
 		if got := b.app.events(); len(got) != accounts {
 			t.Errorf("%d of %d accounts have been read; want all", len(got), accounts)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if most > 16 {
 			t.Errorf("%d rounds ran at a time; want at most 16", most)
 		}

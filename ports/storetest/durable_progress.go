@@ -47,6 +47,15 @@ func beginIsCommitted(k *trial) {
 	if d := got.BegunAt.Sub(before); d < -time.Minute || d > time.Minute {
 		k.Errorf("begun at %s; want about %s", got.BegunAt, before)
 	}
+
+	again := k.over(k.claim(k.store, event("Ev2")))
+	if err := k.store.Expire(k.ctx, again, domain.Step{State: domain.Retrying, DueAt: due()}, "lease ran out"); err != nil {
+		k.Fatalf("Expire = %v; want nil", err)
+	}
+	got = k.receipt(k.begin(again, 40*time.Minute).ID)
+	if lease := got.LeaseUntil.Sub(got.BegunAt); lease != 40*time.Minute || !got.BegunAt.After(again.BegunAt) {
+		k.Errorf("the lease of a second attempt is %s from %s, the first having begun at %s; want 40m from its own begin", lease, got.BegunAt, again.BegunAt)
+	}
 }
 
 func beginIsFenced(k *trial) {

@@ -14,6 +14,7 @@ import (
 var recoverPromises = []promise[*trial]{
 	{"TakeUpOfGoneHolder", "what somebody has claimed who left, whose time is over or who never said that it lives is taken up", takeUpOfGone},
 	{"TakeUpLeavesLivingHoldersAlone", "what a living instance has claimed is its own", takeUpLeavesLiving},
+	{"TakeUpLeavesRenewedHoldersAlone", "a beat makes the time of an instance longer", takeUpLeavesRenewed},
 	{"TakeUpOwnUnknown", "an instance takes up its own claims which it does not know of, and no others of its own", takeUpOwn},
 	{"TakeUpDueRetrying", "a retry is taken up by anyone once it is due, not before, and then left alone for the reserve", takeUpDue},
 	{"TakeUpHandsOver", "who takes up is the holder from then on, and the one before is fenced", takeUpHandsOver},
@@ -83,6 +84,25 @@ func takeUpLeavesLiving(k *trial) {
 		k.Errorf("the receipt is held by %q; want %q", got.Holder, holder)
 	}
 	k.begin(mine, long)
+}
+
+func takeUpLeavesRenewed(k *trial) {
+	for _, name := range []string{holder, "died"} {
+		if err := k.store.Beat(k.ctx, name, soon); err != nil {
+			k.Fatalf("Beat = %v; want nil", err)
+		}
+		r := event(name)
+		r.Holder = name
+		k.claim(k.store, r)
+	}
+	k.beat(holder)
+	k.await("what an instance claimed whose time is over is taken up", func() bool {
+		got := eventIDs(k.takeUp(k.other, another, 10))
+		if slices.Contains(got, holder) {
+			k.Fatalf("TakeUp gave what an instance claimed that has renewed its time in time")
+		}
+		return slices.Contains(got, "died")
+	})
 }
 
 func takeUpOwn(k *trial) {

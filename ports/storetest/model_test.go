@@ -244,9 +244,13 @@ func (m *model) Begin(ctx context.Context, ref ports.Ref, ttl time.Duration) (in
 		}
 	}
 	m.gap("looks, then begins")
+	first := o.BegunAt
 	o.State, o.BegunAt = domain.Dispatching, now()
 	o.Attempt = ref.Attempt + 1
 	o.LeaseUntil = o.BegunAt.Add(ttl)
+	if m.has("counts leases from the first begin") && !first.IsZero() {
+		o.LeaseUntil = first.Add(ttl)
+	}
 	if m.has("counts leases from the claim") {
 		o.LeaseUntil = o.ClaimedAt.Add(ttl)
 	}
@@ -296,7 +300,9 @@ func (m *model) Beat(ctx context.Context, holder string, ttl time.Duration) erro
 		return err
 	}
 	defer m.mu.Unlock()
-	m.alive[holder] = now().Add(ttl)
+	if _, ok := m.alive[holder]; !ok || !m.has("lets nobody renew its time") {
+		m.alive[holder] = now().Add(ttl)
+	}
 	return nil
 }
 
