@@ -83,7 +83,8 @@ func counters(g prometheus.Gatherer, log *slog.Logger) web.Counters {
 }
 
 // ledgerMetrics are the gauges that the ledger answers. They are asked for at most once in
-// ledgerEvery, however many scrape.
+// ledgerEvery, however many scrape, and missing until they were answered: a 0 would say that all is
+// well just when the store is too busy to tell.
 type ledgerMetrics struct {
 	ledger ports.Ledger
 	log    *slog.Logger
@@ -114,6 +115,9 @@ func (m *ledgerMetrics) Collect(ch chan<- prometheus.Metric) {
 	defer m.mu.Unlock()
 	if time.Since(m.asked) > ledgerEvery {
 		m.ask()
+	}
+	if m.asked.IsZero() {
+		return
 	}
 	for _, s := range domain.States {
 		ch <- prometheus.MustNewConstMetric(receiptsDesc, prometheus.GaugeValue, float64(m.receipts[s]), string(s))
