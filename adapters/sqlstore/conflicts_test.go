@@ -178,6 +178,32 @@ func TestTwoFirstEventsOfAConversationAreBothAdmitted(t *testing.T) {
 	}
 }
 
+// However many an instance holds and knows of, what stands behind them is found.
+func TestTakeUpLooksPastAllOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := servertest.Postgres(t).Database(t)
+	s := open(t, sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true})
+	if err := s.Beat(t.Context(), "taker", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, db.SuperDSN, `
+		INSERT INTO tenants VALUES ('acme');
+		INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest, message_key, kind,
+			conversation, digest, guarantee, state, attempt, deliveries, vendor_attempt, claimed_at, holder, last_error, lane)
+		SELECT 'acme', gen_random_uuid(), 'slack', 'slack', 'main', 'T1', 'Ev' || i, gen_random_uuid(), '', 'other', '', gen_random_uuid(),
+			'at-most-once', 'claimed', 0, 1, 0, now(), 'taker', '', i
+		FROM generate_series(1, 20500) i`)
+	left := receipt("left")
+	left.Holder = "gone"
+	if c := claim(t.Context(), s, left); !c.Won {
+		t.Fatalf("Claim = %v; want won", c.Err)
+	}
+	got, err := s.TakeUp(t.Context(), "taker", func(string) bool { return true }, 10, time.Minute)
+	if err != nil || len(got) != 1 || got[0].ID != left.ID {
+		t.Errorf("TakeUp gave %d, %v; want what stands behind its own", len(got), err)
+	}
+}
+
 // A count of duplicates never waits for a receipt that is just being changed.
 func TestCountsDoNotWaitForALockedReceipt(t *testing.T) {
 	t.Parallel()

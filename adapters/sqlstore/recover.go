@@ -41,20 +41,27 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 ) ([]domain.Receipt, error) {
 	var found []receiptRow
 	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
-		// what this instance holds and knows of stands among what it asks for: its queue is
-		// bounded, so that the list is. By seq alone SQLite would rather walk the whole table in
-		// that order than the index of what is open.
-		err := tx.Raw(`
-			SELECT r.tenant, r.id, r.holder, r.state FROM receipts r WHERE `+waiting+`
-			ORDER BY r.seq + 0 LIMIT ?`, s.now(), holder, limit+10_000).Scan(&found).Error
-		if err != nil {
-			return err
+		// what this instance holds and knows of stands among what it asks for, as many as its
+		// queue has places. By seq alone SQLite would rather walk the whole table in that order
+		// than the index of what is open.
+		const page = 10_000
+		for after, more := int64(-1), true; more && len(found) < limit; {
+			var some []receiptRow
+			err := tx.Raw(`
+				SELECT r.tenant, r.id, r.seq, r.holder FROM receipts r WHERE `+waiting+` AND r.seq + 0 > ?
+				ORDER BY r.seq + 0 LIMIT ?`, s.now(), holder, after, page).Scan(&some).Error
+			if err != nil {
+				return err
+			}
+			if more = len(some) == page; more {
+				after = some[page-1].Seq
+			}
+			found = append(found, slices.DeleteFunc(some, func(r receiptRow) bool { return r.Holder == holder && mine(r.ID) })...)
 		}
-		found = slices.DeleteFunc(found, func(r receiptRow) bool { return r.Holder == holder && mine(r.ID) })
 		found = found[:min(len(found), limit)]
 		var due []receiptRow
-		err = tx.Raw(`
-			SELECT r.tenant, r.id, r.holder, r.state FROM receipts r
+		err := tx.Raw(`
+			SELECT r.tenant, r.id FROM receipts r
 			WHERE r.due_at IS NOT NULL AND r.due_at <= ? AND r.state = 'retrying'
 			ORDER BY r.due_at LIMIT ?`, s.now(), limit-len(found)).Scan(&due).Error
 		found = append(found, due...)

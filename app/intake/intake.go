@@ -104,7 +104,6 @@ func New(p Params) (*Engine, error) {
 		Params:   p,
 		holder:   id.String(),
 		channels: make(map[string]channels.Channel, len(p.Channels)),
-		queue:    newQueue(p.Config.Queue, p.Config.Workers, p.Installations.Several),
 		counts:   newDeliveryCounts(),
 		nudged:   make(chan struct{}, 1),
 		pruneDue: make(chan struct{}, 1),
@@ -113,6 +112,7 @@ func New(p Params) (*Engine, error) {
 		late:     make(chan struct{}, p.Config.Workers),
 		stuck:    map[string]time.Time{},
 	}
+	e.queue = newQueue(p.Config.Queue, p.Config.Workers, p.Installations.Several, e.Nudge)
 	for _, c := range p.Channels {
 		e.channels[c.Name] = c
 	}

@@ -31,6 +31,7 @@ type queue struct {
 	size    int
 	workers int
 	several func() bool // whether there is more than one tenant
+	room    func()      // told when what is owed to others' events is free
 	ready   chan *item  // never blocks: each item has a place
 
 	mu     sync.Mutex
@@ -38,6 +39,7 @@ type queue struct {
 	atWork map[string]int     // by tenant: items that are ready or being worked on
 	held   map[string][]*item // by tenant: what is to be ready when its share is not used up
 	taken  int                // places in all
+	owed   int                // free places that no new claim gets, since others left more than found room
 	known  map[string]bool    // receipts that have a place or are being dispatched
 	lanes  map[int64]*lane
 	closed bool
@@ -50,11 +52,12 @@ type lane struct {
 	busy  bool    // one is ready, or being worked on, or waits for a time
 }
 
-func newQueue(size, workers int, several func() bool) *queue {
+func newQueue(size, workers int, several func() bool, room func()) *queue {
 	return &queue{
 		size:    size,
 		workers: workers,
 		several: several,
+		room:    room,
 		ready:   make(chan *item, size),
 		places:  map[string]int{},
 		atWork:  map[string]int{},
@@ -65,8 +68,8 @@ func newQueue(size, workers int, several func() bool) *queue {
 	}
 }
 
-// reserve takes at most n places for tenant and returns how many it got. The tenant is empty if
-// it is not known yet whose events will be found.
+// reserve takes at most n places for new claims of tenant and returns how many it got. The tenant is
+// empty if it is not known yet whose events they will be.
 //
 // Where there are several tenants, one may have three times as many places as are left free: the
 // first that floods the queue gets three quarters, the next as much of the rest, and who has more
@@ -74,14 +77,38 @@ func newQueue(size, workers int, several func() bool) *queue {
 func (q *queue) reserve(tenant string, n int) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.take(tenant, n, q.size-q.taken-q.owed)
+}
+
+// reserveLeft takes at most n places for what others left. If it gets none, a part of the queue is
+// owed to that, until pay is told otherwise: new events would else wait here for earlier ones of their
+// conversations, which find no room because of them.
+func (q *queue) reserveLeft(n int) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n = q.take("", n, q.size-q.taken); n == 0 && !q.closed {
+		q.owed = min(takeUpLimit, q.size/4)
+	}
+	return n
+}
+
+// pay ends what is owed, as nothing is left by others that has not found room.
+func (q *queue) pay() {
+	q.mu.Lock()
+	q.owed = 0
+	q.mu.Unlock()
+}
+
+// take takes at most n of the free places that tenant may have. q.mu is held.
+func (q *queue) take(tenant string, n, free int) int {
 	if q.closed {
 		return 0
 	}
-	free := q.size - q.taken
 	n = min(n, free)
 	if q.several() {
-		n = max(0, min(n, (3*free-q.places[tenant]+3)/4))
+		n = min(n, (3*free-q.places[tenant]+3)/4)
 	}
+	n = max(0, n)
 	q.add(tenant, n)
 	return n
 }
@@ -91,6 +118,9 @@ func (q *queue) add(tenant string, n int) {
 	q.taken += n
 	if q.places[tenant] += n; q.places[tenant] == 0 {
 		delete(q.places, tenant)
+	}
+	if n < 0 && q.owed > 0 && q.size-q.taken >= q.owed {
+		q.room()
 	}
 }
 
@@ -281,6 +311,32 @@ func (q *queue) postpone(ctx context.Context, it *item, after time.Duration) {
 		q.next(it.lane, l)
 	})
 }
+
+// handBack forgets an item that has waited long for its conversation, with all that waits behind it,
+// if places are owed to what others left: among that may be what they wait for. They stay claimed,
+// and are found again as what nobody knows of, after all that is older. It reports whether it has.
+// What may yet prove to have been begun stays.
+func (q *queue) handBack(it *item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.owed == 0 || q.size-q.taken >= q.owed || it.waits < longWait || !it.doubt.IsZero() {
+		return false
+	}
+	l := q.lanes[it.lane]
+	l.items = slices.DeleteFunc(append(l.items, it), func(it *item) bool {
+		if !it.doubt.IsZero() {
+			return false
+		}
+		delete(q.known, it.receipt.ID)
+		q.add(it.receipt.Key.Tenant, -1)
+		return true
+	})
+	q.advance(it)
+	return true
+}
+
+// longWait is after how many refused begins an item has waited long: half a second.
+const longWait = 10
 
 // close lets nothing more in or out.
 func (q *queue) close() {

@@ -14,8 +14,10 @@ import (
 // Bounds of one look round.
 const (
 	sweepLimit = 100
-	pruneLimit = 1000
-	pruneLease = 2 * pruneEvery
+	// takeUpLimit is larger: to find the oldest of what others left costs as much for one as for all.
+	takeUpLimit = 1000
+	pruneLimit  = 1000
+	pruneLease  = 2 * pruneEvery
 	// stuckFor is how long a claimed receipt is left alone whose installation could not be looked up.
 	stuckFor = 15 * time.Second
 )
@@ -72,7 +74,7 @@ func (e *Engine) takeUp(ctx context.Context) error {
 	mine := func(id string) bool { return e.queue.knows(id) || !e.stuck[id].IsZero() }
 	failed := map[string]error{} // by installation
 	for {
-		places := e.queue.reserve("", sweepLimit)
+		places := e.queue.reserveLeft(takeUpLimit)
 		if places == 0 {
 			return errors.Join(slices.Collect(maps.Values(failed))...)
 		}
@@ -98,6 +100,7 @@ func (e *Engine) takeUp(ctx context.Context) error {
 		}
 		e.queue.release("", places-len(receipts))
 		if len(receipts) < places {
+			e.queue.pay()
 			return errors.Join(slices.Collect(maps.Values(failed))...)
 		}
 	}

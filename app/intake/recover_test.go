@@ -3,6 +3,7 @@ package intake_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -115,6 +116,62 @@ func TestSweepLeavesAloneWhatWaitsHere(t *testing.T) {
 			t.Errorf("dispatched %v; want each once", got)
 		}
 	})
+}
+
+// What an instance that is gone has left is older than what comes now. New events that wait for it
+// must not keep it out.
+func TestWhatOthersLeftFindsRoomInAFullQueue(t *testing.T) {
+	t.Parallel()
+	const rooms, left, size = 20, 5, 12
+	isNew := func(id string) bool { return strings.HasPrefix(id, "new") }
+	for name, more := range map[string]int{"that stays full": 3, "into which more comes": 500} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{config: intake.Config{Queue: size, Workers: 4}, alone: true}).start()
+				defer b.stop()
+				time.Sleep(500 * time.Millisecond) // between two sweeps
+				want := map[string][]string{}
+				for i := range rooms * left {
+					room, id := fmt.Sprint("room", i%rooms), fmt.Sprint("left", i)
+					b.store.leaves(id, room, domain.AtMostOnce, domain.Claimed)
+					want[room] = append(want[room], id)
+				}
+				refused := 0
+				for i := range rooms * more {
+					room, id := fmt.Sprint("room", i%rooms), fmt.Sprint("new", i)
+					switch a := b.sends("id=" + id + " in=" + room); a.Verdict {
+					case "admitted":
+						want[room] = append(want[room], id)
+					case "refused":
+						refused++
+					default:
+						t.Fatalf("%s is answered with %v", id, a)
+					}
+					if more > 10 && i%size == 0 {
+						time.Sleep(5 * time.Millisecond)
+					}
+				}
+				if refused == 0 {
+					t.Errorf("no event found the queue full")
+				}
+				if older := len(slices.DeleteFunc(b.app.events(), isNew)); more > 10 && older < rooms*left {
+					t.Errorf("%d of %d older events were dispatched while new ones came", older, rooms*left)
+				}
+				time.Sleep(time.Minute)
+				got := map[string][]string{}
+				for _, id := range b.app.events() {
+					room := b.store.by(id).Conversation
+					got[room] = append(got[room], id)
+				}
+				for room, ids := range want {
+					if !slices.Equal(got[room], ids) {
+						t.Errorf("dispatched %v of %s; want %v", got[room], room, ids)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestStormOfNudgesIsNoStormOfSweeps(t *testing.T) {

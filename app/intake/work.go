@@ -36,6 +36,9 @@ func (e *Engine) workOn(it *item) {
 		}
 		it.waits++
 		e.queue.freed(it)
+		if e.queue.handBack(it) {
+			return
+		}
 		e.queue.postpone(e.life, it, min(time.Duration(it.waits)*10*time.Millisecond, 200*time.Millisecond))
 		return
 	case errors.Is(err, domain.ErrFenced):
