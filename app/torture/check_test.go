@@ -264,3 +264,14 @@ func TestWrongUsageIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestNewEventsComeAsFastAsTheyAreTaken(t *testing.T) {
+	t.Parallel()
+	slow, fast := torture.Pace(200, 1000)
+	if slow < 10*time.Millisecond || slow > 100*time.Millisecond {
+		t.Errorf("after refusals new events come every %s; want them slowed down, within bounds", slow)
+	}
+	if fast > time.Millisecond {
+		t.Errorf("after admissions new events come every %s; want them fast again", fast)
+	}
+}

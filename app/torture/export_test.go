@@ -156,3 +156,15 @@ func Roundtrip(path string, n int) (int, error) {
 	})
 	return len(seen), err
 }
+
+// Pace returns how far apart new events are after so many answers that refuse, and then so many that admit.
+func Pace(refused, admitted int) (first, then time.Duration) {
+	v := newVendors(nil, nil, nil, 1)
+	for range refused {
+		first = v.pace(slower)
+	}
+	for range admitted {
+		then = v.pace(faster)
+	}
+	return first, then
+}

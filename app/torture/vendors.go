@@ -29,6 +29,15 @@ const (
 	mostWait      = 6 * time.Second
 )
 
+// Bounds of what the time between two new events changes by, and of that time. A refusal lengthens it
+// and an admission makes it shorter, so that no more than some one in nine is refused where more is to be
+// sent than the instances can take: they are to be at work, and not to say no all the time.
+const (
+	slower  = 1.08
+	faster  = 0.99
+	mostGap = 20 * time.Millisecond
+)
+
 // Vendors send what the plan says, by the rules of each one.
 type vendors struct {
 	plan    *plan
@@ -42,7 +51,8 @@ type vendors struct {
 
 	mu    sync.Mutex
 	queue deliveries
-	under int // deliveries under way
+	under int           // deliveries under way
+	gap   time.Duration // between two new events at least
 	wake  chan struct{}
 }
 
@@ -95,14 +105,16 @@ func (v *vendors) add(ds ...delivery) {
 	}
 }
 
-// storm sends events number 0 to n-1, evenly over the time, and whatever follows from them. It
-// returns when all are sent and the time is over; retries may still be due.
+// storm sends events number 0 to n-1, evenly over the time or as fast as the instances take them, and
+// whatever follows from them. It returns when all are sent and the time is over; retries may still be due.
 func (v *vendors) storm(ctx context.Context, n int, over time.Duration) error {
+	last := time.Duration(0)
 	for i := range n {
 		due := time.Duration(float64(over) * float64(i) / float64(n))
-		if err := v.pause(ctx, due-v.now()); err != nil {
+		if err := v.pause(ctx, max(due, last+v.pace(1))-v.now()); err != nil {
 			return err
 		}
+		last = v.now()
 		// what can't be sent now would only fill the memory
 		if err := poll(ctx, 2*time.Millisecond, func() (bool, error) { return v.idle(), nil }); err != nil {
 			return err
@@ -113,6 +125,14 @@ func (v *vendors) storm(ctx context.Context, n int, over time.Duration) error {
 		}
 	}
 	return v.pause(ctx, over-v.now())
+}
+
+// pace changes the time between two new events by a factor, and returns it.
+func (v *vendors) pace(by float64) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.gap = time.Duration(min(max(float64(v.gap), float64(mostGap)/1000)*by, float64(mostGap)))
+	return v.gap
 }
 
 // idle reports whether a sender is free.
@@ -248,6 +268,7 @@ func (v *vendors) deliver(ctx context.Context, x delivery, d *rand.Rand) {
 	switch {
 	case ok && verdict == string(domain.Admitted):
 		v.admitted.Add(1)
+		v.pace(faster)
 		v.checker.promise(x.n, x.what, true)
 	case ok && verdict == string(domain.Duplicate):
 		v.duplicates.Add(1)
@@ -256,6 +277,7 @@ func (v *vendors) deliver(ctx context.Context, x delivery, d *rand.Rand) {
 		v.unanswered.Add(1)
 	case status == http.StatusServiceUnavailable:
 		v.refused.Add(1)
+		v.pace(slower)
 	default:
 		v.checker.accuse("P2", e.n, "a genuine delivery was answered %d %s", status, verdict)
 	}
