@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -297,6 +298,48 @@ func TestPlansThatWereMadeOnEmptyTablesStayGood(t *testing.T) {
 	scansThen, rowsThen := reads(t, conn)
 	if whole, read := scansThen-scans, rowsThen-rows; whole > 0 || read > 20*rounds*each {
 		t.Errorf("%d claims read tables whole %d times and %d rows of indexes; want at most 20 rows for each", rounds*each, whole, read)
+	}
+}
+
+// What was open and is not any more stays in the indexes of what is open until they are vacuumed. Who looks
+// round every second must not read it each time.
+func TestSweepsPassOverWhatIsSettled(t *testing.T) {
+	t.Parallel()
+	const settled = 5000
+	db := servertest.NewPostgres(t, "autovacuum=off", "track_counts=on").Database(t)
+	c := sqlstore.Config{Dialect: migrations.Postgres, DSN: db.DSN, Migrate: true}
+	if err := mustOpen(t, c).Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, db.SuperDSN)
+	for _, text := range []string{
+		`INSERT INTO tenants VALUES ('acme')`,
+		`INSERT INTO receipts (tenant, id, platform, channel, installation, account, event_id, event_digest, message_key, kind,
+			conversation, digest, guarantee, state, attempt, deliveries, vendor_attempt, claimed_at, holder, last_error, lane, due_at)
+		SELECT 'acme', gen_random_uuid(), 'slack', 'slack', 'main', 'T1', 'Ev' || i, gen_random_uuid(), '', 'other', '', gen_random_uuid(),
+			'at-most-once', 'dispatching', 1, 1, 0, now(), 'gone', '', i, now()
+		FROM generate_series(1, ` + fmt.Sprint(settled) + `) i`,
+		`ANALYZE receipts`,
+		`UPDATE receipts SET state = 'handled', lane = NULL, due_at = NULL`,
+	} {
+		if _, err := conn.Exec(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep := func() {
+		s := mustOpen(t, c)
+		_, err := s.TakeUp(t.Context(), "taker", func(string) bool { return true }, 100, time.Minute)
+		_, err2 := s.Expired(t.Context(), 100)
+		if err := errors.Join(err, err2, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		awaitNoConnections(t, conn)
+	}
+	sweep()
+	_, before := reads(t, conn)
+	sweep()
+	if _, after := reads(t, conn); after-before > settled/10 {
+		t.Errorf("a sweep that finds nothing reads %d entries of indexes; %d receipts were open once", after-before, settled)
 	}
 }
 

@@ -29,6 +29,8 @@ const batchTimeout = 5 * time.Second
 // session, they are made in each transaction; else once for a connection.
 var pgSettings = map[string]string{
 	"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off", "lock_timeout": "500",
+	// to start workers costs more than what is asked for all day
+	"max_parallel_workers_per_gather": "0",
 	// to plan a begin anew each time costs more than to carry it out
 	"plan_cache_mode": "force_generic_plan",
 }

@@ -32,15 +32,31 @@ func (s *Store) Leave(ctx context.Context, holder string) error {
 	return s.exec(ctx, `DELETE FROM instances WHERE id = ? OR alive_until < ?`, holder, s.in(-24*time.Hour))
 }
 
-// waiting selects claimed receipts that no living instance but the asking one holds.
+// waiting selects claimed receipts that no living instance but the asking one holds. That an id is more
+// than nothing makes Postgres take the index of the instances, which are few: a scan of them, being
+// forbidden, seems so dear to it that it would rather read all receipts once than the instances twice.
 const waiting = `r.lane IS NOT NULL AND r.state = 'claimed'
-	AND r.holder NOT IN (SELECT i.id FROM instances i WHERE i.alive_until > ? AND i.id <> ?)`
+	AND r.holder NOT IN (SELECT i.id FROM instances i WHERE i.id > '' AND i.alive_until > ? AND i.id <> ?)`
+
+// sweeps reads of all tenants what is open, again and again. Until they are vacuumed the indexes of that
+// hold mostly what is not open any more. An index scan marks it, so that the next passes over it, and a
+// bitmap scan would not.
+func (s *Store) sweeps(ctx context.Context, read func(tx *gorm.DB) error) error {
+	return s.reads(ctx, everyone, func(tx *gorm.DB) error {
+		if s.dialect == migrations.Postgres {
+			if err := tx.Exec(`SET LOCAL enable_bitmapscan = off`).Error; err != nil {
+				return err
+			}
+		}
+		return read(tx)
+	})
+}
 
 // TakeUp implements ports.DurableStore.
 func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) bool, limit int, reserve time.Duration,
 ) ([]domain.Receipt, error) {
 	var found []receiptRow
-	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+	err := s.sweeps(ctx, func(tx *gorm.DB) error {
 		// what this instance holds and knows of stands among what it asks for, as many as its
 		// queue has places. By seq alone SQLite would rather walk the whole table in that order
 		// than the index of what is open.
@@ -73,10 +89,8 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 	if len(found) == 0 {
 		return nil, nil
 	}
-	keys := make([][]any, len(found))
 	var theirs voice
-	for i, r := range found {
-		keys[i] = []any{r.Tenant, s.id(r.ID)}
+	for _, r := range found {
 		theirs.tenants = append(theirs.tenants, r.Tenant)
 	}
 	var rows []receiptRow
@@ -84,28 +98,25 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 		var got []receiptRow
 		if err := tx.Raw(`
 			WITH found AS MATERIALIZED (
-				SELECT r.tenant, r.id FROM receipts r
-				WHERE (r.tenant, r.id) IN ? AND (`+waiting+` OR r.state = 'retrying' AND r.due_at <= ?)
+				SELECT r.tenant, r.id FROM ? v JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
+				WHERE `+waiting+` OR r.state = 'retrying' AND r.due_at <= ?
 				?)
 			UPDATE receipts SET holder = ?, due_at = CASE WHEN state = 'retrying' THEN ? ELSE due_at END
 			FROM found WHERE receipts.tenant = found.tenant AND receipts.id = found.id
 			RETURNING receipts.tenant, receipts.id`,
-			keys, s.now(), holder, s.now(), s.locked(), holder, s.in(reserve)).Scan(&got).Error; err != nil {
+			s.pairs(found), s.now(), holder, s.now(), s.locked(), holder, s.in(reserve)).Scan(&got).Error; err != nil {
 			return err
 		}
 		if len(got) == 0 {
 			return nil
 		}
-		keys = keys[:0]
-		for _, r := range got {
-			keys = append(keys, []any{r.Tenant, s.id(r.ID)})
-		}
 		return tx.Raw(`
 			SELECT `+receiptColumns+`, coalesce(p.media_type, '') AS media_type, p.body,
 				coalesce(CAST(m.conversation_id AS text), '') AS conversation_id
-			FROM receipts r LEFT JOIN payloads p ON p.tenant = r.tenant AND p.receipt_id = r.id
+			FROM ? v JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
+				LEFT JOIN payloads p ON p.tenant = r.tenant AND p.receipt_id = r.id
 				LEFT JOIN messages m ON m.tenant = r.tenant AND m.id = r.id
-			WHERE (r.tenant, r.id) IN ? ORDER BY r.seq`, keys).Scan(&rows).Error
+			ORDER BY r.seq`, s.pairs(got)).Scan(&rows).Error
 	})
 	if err != nil {
 		return nil, classify(err)
@@ -116,7 +127,7 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 // Expired implements ports.DurableStore.
 func (s *Store) Expired(ctx context.Context, limit int) ([]domain.Receipt, error) {
 	var rows []receiptRow
-	err := s.reads(ctx, everyone, func(tx *gorm.DB) error {
+	err := s.sweeps(ctx, func(tx *gorm.DB) error {
 		return tx.Raw(`
 			SELECT `+receiptColumns+` FROM receipts r
 			WHERE r.lane IS NOT NULL AND r.state = 'dispatching' AND r.lease_until <= ?

@@ -61,6 +61,9 @@ const (
 	countEvery = 2 * time.Second
 	pruneEvery = time.Minute
 	breath     = 20 * time.Millisecond
+	// rest is how many times as long as the last look round took a nudge waits: so no more than a
+	// tenth of the time is spent by nudges, however much there is to look at.
+	rest = 9
 )
 
 // An Engine is one instance's intake. Deliver is safe for concurrent use between Start and Close.
@@ -163,24 +166,26 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// every calls do each period, and at once when nudged, until Close.
+// every calls do each period, and soon when nudged, until Close.
 func (e *Engine) every(period time.Duration, nudged <-chan struct{}, do func(context.Context)) {
 	t := time.NewTicker(period)
 	defer t.Stop()
-	for {
+	for took := time.Duration(0); ; {
 		select {
 		case <-t.C:
 		case <-nudged:
 			// a storm of nudges makes no storm of looking round
 			select {
-			case <-time.After(breath):
+			case <-time.After(min(max(breath, rest*took), period)):
 			case <-e.life.Done():
 				return
 			}
 		case <-e.life.Done():
 			return
 		}
+		begun := time.Now()
 		do(e.life)
+		took = time.Since(begun)
 	}
 }
 

@@ -174,21 +174,35 @@ func TestWhatOthersLeftFindsRoomInAFullQueue(t *testing.T) {
 	}
 }
 
+// Nor is a store that has much to look through kept at it all the time.
 func TestStormOfNudgesIsNoStormOfSweeps(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, setup{}).start()
-		defer b.stop()
-		time.Sleep(time.Second)
-		before := b.store.called("TakeUp")
-		for range 1000 {
-			b.Nudge()
-			time.Sleep(time.Millisecond)
-		}
-		if got := b.store.called("TakeUp") - before; got < 10 || got > 60 {
-			t.Errorf("a thousand nudges within a second made %d sweeps; want a few tens", got)
-		}
-	})
+	for _, tt := range []struct {
+		takes       time.Duration
+		least, most int // sweeps within ten seconds
+	}{
+		{0, 100, 600},
+		{10 * time.Millisecond, 50, 110},
+		{250 * time.Millisecond, 7, 12}, // its period, which is measured from one to the next
+	} {
+		t.Run(tt.takes.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, setup{}).start()
+				defer b.stop()
+				b.store.look(func() { b.store.takeUpTakes = tt.takes })
+				time.Sleep(2 * time.Second)
+				before := b.store.called("TakeUp")
+				for range 10_000 {
+					b.Nudge()
+					time.Sleep(time.Millisecond)
+				}
+				if got := b.store.called("TakeUp") - before; got < tt.least || got > tt.most {
+					t.Errorf("ten thousand nudges within ten seconds made %d sweeps; want %d to %d", got, tt.least, tt.most)
+				}
+			})
+		})
+	}
 }
 
 // A store that is away is asked again and again; the instance is alive when it is back.

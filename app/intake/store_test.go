@@ -27,8 +27,8 @@ type store struct {
 	pruned   []ports.PruneScope
 	tenants  []string
 	left     []string
-	// beginTakes is how long the answer to a begin is on its way.
-	beginTakes time.Duration
+	// beginTakes and takeUpTakes are how long the answers are on their way.
+	beginTakes, takeUpTakes time.Duration
 }
 
 func newStore() *store {
@@ -198,6 +198,9 @@ func (s *store) Leave(_ context.Context, holder string) error {
 }
 
 func (s *store) TakeUp(_ context.Context, holder string, mine func(string) bool, limit int, reserve time.Duration) ([]domain.Receipt, error) {
+	var takes time.Duration
+	s.look(func() { takes = s.takeUpTakes })
+	defer time.Sleep(takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.call("TakeUp"); err != nil {
