@@ -98,13 +98,13 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 		var got []receiptRow
 		if err := tx.Raw(`
 			WITH found AS MATERIALIZED (
-				SELECT r.tenant, r.id FROM ? v JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
+				SELECT r.tenant, r.id FROM ? JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
 				WHERE `+waiting+` OR r.state = 'retrying' AND r.due_at <= ?
 				?)
 			UPDATE receipts SET holder = ?, due_at = CASE WHEN state = 'retrying' THEN ? ELSE due_at END
 			FROM found WHERE receipts.tenant = found.tenant AND receipts.id = found.id
 			RETURNING receipts.tenant, receipts.id`,
-			s.pairs(found), s.now(), holder, s.now(), s.locked(), holder, s.in(reserve)).Scan(&got).Error; err != nil {
+			s.named(found), s.now(), holder, s.now(), s.locked(), holder, s.in(reserve)).Scan(&got).Error; err != nil {
 			return err
 		}
 		if len(got) == 0 {
@@ -113,10 +113,10 @@ func (s *Store) TakeUp(ctx context.Context, holder string, mine func(string) boo
 		return tx.Raw(`
 			SELECT `+receiptColumns+`, coalesce(p.media_type, '') AS media_type, p.body,
 				coalesce(CAST(m.conversation_id AS text), '') AS conversation_id
-			FROM ? v JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
+			FROM ? JOIN receipts r ON r.tenant = v.column1 AND r.id = v.column2
 				LEFT JOIN payloads p ON p.tenant = r.tenant AND p.receipt_id = r.id
 				LEFT JOIN messages m ON m.tenant = r.tenant AND m.id = r.id
-			ORDER BY r.seq`, s.pairs(got)).Scan(&rows).Error
+			ORDER BY r.seq`, s.named(got)).Scan(&rows).Error
 	})
 	if err != nil {
 		return nil, classify(err)

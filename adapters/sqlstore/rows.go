@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -114,18 +115,26 @@ func (s *Store) ids(rows []receiptRow) []any {
 	return ids
 }
 
-// pairs returns the keys of rows as a table of column1 and column2, as both databases call them. To plan
-// as many pairs after an IN takes Postgres longer than to read what they name.
-func (s *Store) pairs(rows []receiptRow) clause.Expr {
+// named returns a table v of the keys of rows, column1 and column2, as SQLite calls them. Postgres gets one
+// argument however many they are: it would plan a list of each length anew, and keep the plan.
+func (s *Store) named(rows []receiptRow) clause.Expr {
+	if s.dialect == migrations.Postgres {
+		type key struct {
+			Tenant string `json:"column1"`
+			ID     string `json:"column2"`
+		}
+		keys := make([]key, len(rows))
+		for i, r := range rows {
+			keys[i] = key{r.Tenant, r.ID}
+		}
+		text, _ := json.Marshal(keys) // strings always can be
+		return gorm.Expr("jsonb_to_recordset(?::jsonb) AS v (column1 text, column2 uuid)", string(text))
+	}
 	args := make([]any, 0, 2*len(rows))
 	for _, r := range rows {
 		args = append(args, r.Tenant, r.ID)
 	}
-	pair := "(?, ?)"
-	if s.dialect == migrations.Postgres {
-		pair = "(?, ?::uuid)"
-	}
-	return gorm.Expr("(VALUES "+strings.TrimSuffix(strings.Repeat(pair+", ", len(rows)), ", ")+")", args...)
+	return gorm.Expr("(VALUES "+strings.TrimSuffix(strings.Repeat("(?, ?), ", len(rows)), ", ")+") AS v", args...)
 }
 
 // locked ends a subquery that must not wait for rows which others are changing.
